@@ -128,8 +128,8 @@ func (m Model) Canonical(c Case) Case {
 // maxHeldBytes limits the bytes of a data set or of further tensors on the GPU to more than any GPU has.
 const maxHeldBytes = 1 << 44
 
-// libraryMatters reports for each library besides PyTorch whether a case depends on its release.
-var libraryMatters = map[string]func(m Model, c Case) bool{
+// dependsOnLibrary reports for each library besides PyTorch whether a case depends on its release.
+var dependsOnLibrary = map[string]func(m Model, c Case) bool{
 	"transformers": func(m Model, _ Case) bool { return m.IsTransformers },
 	"trl": func(m Model, c Case) bool {
 		o := c.Objective
@@ -149,10 +149,10 @@ var libraryMatters = map[string]func(m Model, c Case) bool{
 func (m Model) librariesOf(c Case) stack.Libraries {
 	all := maps.Clone(c.Stack)
 	maps.DeleteFunc(all, func(name, _ string) bool {
-		matters, known := libraryMatters[name]
+		matters, known := dependsOnLibrary[name]
 		return known && !matters(m, c)
 	})
-	for name, matters := range libraryMatters {
+	for name, matters := range dependsOnLibrary {
 		newest := stack.Newest(name)
 		if newest != "" && m.Description.Text() != "" && all[name] == "" && matters(m, c) {
 			if all == nil {

@@ -83,12 +83,12 @@ func ParseObjective(text string) (o Objective, err error) {
 }
 
 func (o *Objective) setTrainer(name string) (err error) {
-	o.LikeTrainer, err = options.ParseOneOf(name, o.trainers()...)
+	o.LikeTrainer, err = options.ParseOneOf(name, o.otherTrainers()...)
 	return err
 }
 
-// trainers lists the trainers whose code for this objective differs from TRL's.
-func (o *Objective) trainers() []string {
+// otherTrainers lists the trainers whose code for this objective differs from TRL's.
+func (o *Objective) otherTrainers() []string {
 	if o.Name == GRPO {
 		return []string{AsSwift}
 	}

@@ -11,7 +11,7 @@ func TestObjectivesComeBackFromTheirText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Objective{Name: rapid.SampledFrom(Objectives()).Draw(t, "name")}
 		if objectiveOptions.Has(o.Name, "as") {
-			o.LikeTrainer = rapid.SampledFrom(append(o.trainers(), "")).Draw(t, "as")
+			o.LikeTrainer = rapid.SampledFrom(append(o.otherTrainers(), "")).Draw(t, "as")
 		}
 		if o.Name == GKD {
 			o.Completion = rapid.Int64Range(0, maxCompletion).Draw(t, "completion")

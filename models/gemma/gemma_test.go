@@ -26,7 +26,7 @@ func config(n int) gemma.Config {
 }
 
 func parameters(c gemma.Config) (n int64) {
-	for _, w := range nn.NewTree(gemma.CausalLM(c, hf.Text{Rows: hf.Rows{Length: 8}}).Model()).Parameters {
+	for _, w := range nn.NewTree(gemma.CausalLM(c, hf.Text{SequenceOptions: hf.SequenceOptions{Length: 8}}).Model()).Parameters {
 		n += w.Numel()
 	}
 	return n

@@ -235,6 +235,6 @@ func expertParallelism(c models.Case) ExpertParallelism {
 	}
 	return ExpertParallelism{
 		Ranks: c.Strategy.EP, AllToAll: c.Strategy.EPStyle == models.TorchExperts, Load: c.ExpertLoad(),
-		Tensor: tensorRanks(c, func(s *models.Strategy) bool { return s.TPPlan != "" }),
+		Tensor: tensorParallelRanks(c, func(s *models.Strategy) bool { return s.TPPlan != "" }),
 	}
 }

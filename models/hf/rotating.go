@@ -44,12 +44,12 @@ type torchRing struct {
 	key, value, all, joined *tensor
 }
 
-const tokens = 2
+const tokenDimension = 2
 
 // halfOfChunks returns one of the rank's two chunks of a sequence.
 func halfOfChunks(f *frame, x *tensor, i int64) *tensor {
-	n := x.Size(tokens) / 2
-	return f.Bind(x.Slice(tokens, i*n, (i+1)*n))
+	n := x.Size(tokenDimension) / 2
+	return f.Bind(x.Slice(tokenDimension, i*n, (i+1)*n))
 }
 
 // concatFlat computes torch.cat([x.flatten(), y.flatten()]).
@@ -135,8 +135,8 @@ func (r *torchRing) merge(y, lse *tensor, late bool, out, sums **tensor) {
 	now := g.Bind(was.Sub(block.Sub(wasSums).Sigmoid().Mul(was.Sub(wide))))
 	nowSums := g.Bind(wasSums.Sub(wasSums.Sub(block).LogSigmoid()))
 	if late {
-		r.f.Set(sums, trace.Cat(tokens, halfOfChunks(g, *sums, 0), nowSums))
-		r.f.Set(out, trace.Cat(tokens, halfOfChunks(g, *out, 0), now))
+		r.f.Set(sums, trace.Cat(tokenDimension, halfOfChunks(g, *sums, 0), nowSums))
+		r.f.Set(out, trace.Cat(tokenDimension, halfOfChunks(g, *out, 0), now))
 	} else {
 		r.f.Set(sums, nowSums)
 		r.f.Set(out, now)
@@ -144,12 +144,12 @@ func (r *torchRing) merge(y, lse *tensor, late bool, out, sums **tensor) {
 	g.End()
 }
 
-// addPart records PyTorch's _partial_update(x, part, add=True): it adds to half i of x and concatenates the halves.
-func addPart(f *frame, x, part *tensor, i int) *tensor {
+// addToHalf records PyTorch's _partial_update(x, part, add=True): it adds to half i of x and concatenates the halves.
+func addToHalf(f *frame, x, part *tensor, i int) *tensor {
 	g := f.FuncFrame(x, part)
-	halves := g.BindAll(x.Chunk(2, tokens))
+	halves := g.BindAll(x.Chunk(2, tokenDimension))
 	halves[i].AddInPlace(part)
-	return g.Return(trace.Cat(tokens, halves...))
+	return g.Return(trace.Cat(tokenDimension, halves...))
 }
 
 // backward records PyTorch's _templated_ring_attention_backward, which sends fp32 gradients of keys and values around.
@@ -182,8 +182,8 @@ func (r *torchRing) backward(y, lse, grad *tensor) []*tensor {
 			r.splitFlat(sent, r.k, &dk, &dv)
 		}
 		if i > 0 && early {
-			f.Set(&dk, addPart(f, dk, blockK, 0))
-			f.Set(&dv, addPart(f, dv, blockV, 0))
+			f.Set(&dk, addToHalf(f, dk, blockK, 0))
+			f.Set(&dv, addToHalf(f, dv, blockV, 0))
 		} else {
 			dk.AddInPlace(blockK)
 			dv.AddInPlace(blockV)
@@ -193,7 +193,7 @@ func (r *torchRing) backward(y, lse, grad *tensor) []*tensor {
 		if early {
 			dq.AddInPlace(blockQ)
 		} else {
-			f.Set(&dq, addPart(f, dq, blockQ, 1))
+			f.Set(&dq, addToHalf(f, dq, blockQ, 1))
 		}
 	}
 	f.Set(&dq, dq.To(r.q.DType()))

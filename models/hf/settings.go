@@ -194,8 +194,8 @@ func usesLigerLoss(c models.Case) bool {
 	return !tiles && (c.Liger && !c.IsSwitchOn(plainSetting) || c.IsSwitchOn(fusedSetting))
 }
 
-// ReadsHead reports whether the loss reads the output layer's weight instead of calling the layer.
-func ReadsHead(c models.Case) bool {
+// ReadsHeadWeight reports whether the loss reads the output layer's weight instead of calling the layer.
+func ReadsHeadWeight(c models.Case) bool {
 	tiles, chunks := trlLossKind(c)
 	return tiles || chunks || usesLigerLoss(c) || c.IsSwitchOn(linearSetting)
 }
@@ -207,7 +207,7 @@ func HasLigerLoss(c models.Case) bool { return usesLigerLoss(c) && !c.IsSwitchOn
 func TextOf(c models.Case) Text {
 	tiles, chunks := trlLossKind(c)
 	return Text{
-		Rows: Rows{
+		SequenceOptions: SequenceOptions{
 			Length: c.Settings[lengthSetting], SharedLabels: c.IsSwitchOn(SharedLabels),
 			Padded: c.IsSwitchOn(Padding), Packed: packingOf(c), Flat: c.IsSwitchOn(flatSetting),
 		},
@@ -222,16 +222,16 @@ func TextOf(c models.Case) Text {
 		},
 		Parallelism: Parallelism{
 			Ranks: int64(max(1, c.GPUs)), Context: contextOf(c), Experts: expertParallelism(c),
-			TokenRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.Sequence }),
-			VocabRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
+			TokenRanks: tensorParallelRanks(c, func(s *models.Strategy) bool { return s.Sequence }),
+			VocabRanks: tensorParallelRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
 		},
 		Objective: c.Objective, AMP: c.AMP, Micro: int64(max(1, c.Accumulate)), Liger: c.Liger, Adapted: c.LoRA != nil,
 		Tiles: Tiles{Count: int64(c.TiledMLP), Synchronized: c.GPUs > 1}, Cache: NewKVCache(c),
 	}
 }
 
-// tensorRanks returns the number of ranks in a tensor-parallel group if does is true for its strategy, else zero.
-func tensorRanks(c models.Case, does func(s *models.Strategy) bool) int64 {
+// tensorParallelRanks returns the number of ranks in a tensor-parallel group if does holds for the strategy, else zero.
+func tensorParallelRanks(c models.Case, does func(s *models.Strategy) bool) int64 {
 	if c.Strategy == nil || !does(c.Strategy) {
 		return 0
 	}

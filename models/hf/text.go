@@ -12,7 +12,7 @@ import (
 
 // Text holds the options of training on token ids: sequences, checkpointing, logits and loss, and parallelism.
 type Text struct {
-	Rows
+	SequenceOptions
 	Recomputation
 	LogitsOptions
 	Parallelism
@@ -37,8 +37,8 @@ type Text struct {
 	positions *tensor
 }
 
-// Rows describes the sequences of a batch.
-type Rows struct {
+// SequenceOptions describes the sequences of a batch.
+type SequenceOptions struct {
 	// Length is the number of tokens of a sequence.
 	Length int64
 	// SharedLabels reports whether labels and token ids are one tensor.

@@ -76,7 +76,7 @@ func checkPacked(c models.Case) (setting, reason string) {
 	case c.QuantizesHead() && c.LoRA != nil && len(c.LoRA.Save) > 0:
 		return models.PackedHeadSetting,
 			"what --lora save=... names is trained as a whole, which packed layers cannot be; give one of them"
-	case c.QuantizesHead() && (hf.ReadsHead(c) || !c.Objective.IsZero()):
+	case c.QuantizesHead() && (hf.ReadsHeadWeight(c) || !c.Objective.IsZero()):
 		return models.PackedHeadSetting,
 			"another loss reads the weight of the output layer itself; leave it out, or give the packed layer the " +
 				"plain loss of the next token"

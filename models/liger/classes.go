@@ -84,17 +84,17 @@ var unsupported = []string{
 	"qwen3_moe", "qwen3_next", "qwen3_vl", "qwen3_vl_moe", "smolvlm",
 }
 
-// Of returns the kernels for the file of a transformers class ("transformers.models.llama.modeling_llama.LlamaMLP"),
+// KernelsFor returns the kernels for a transformers class's file ("transformers.models.llama.modeling_llama.LlamaMLP"),
 // and the class name. ok is false if liger-kernel replaces nothing there, or nothing that vprof supports.
-func Of(class string) (k Kernels, name string, ok bool) {
+func KernelsFor(class string) (k Kernels, name string, ok bool) {
 	folder, name := folderOf(class)
 	k, ok = kernelsOf[folder]
 	return k, name, ok
 }
 
-// Undescribed reports whether liger-kernel replaces classes in the file of a transformers class by kernels that vprof
+// IsUndescribed reports whether liger-kernel replaces classes in the file of a transformers class by kernels that vprof
 // does not support, such as vision-language models'.
-func Undescribed(class string) bool {
+func IsUndescribed(class string) bool {
 	folder, name := folderOf(class)
 	return slices.Contains(unsupported, folder) || kernelsOf[folder].Norm != "" &&
 		strings.HasSuffix(name, "ForConditionalGeneration")

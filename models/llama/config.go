@@ -247,14 +247,14 @@ type TorchNames = nn.TorchNames
 // LayerFlags marks some of the layers; nil marks none.
 type LayerFlags []bool
 
-func (s LayerFlags) has(i int) bool { return i < len(s) && s[i] }
+func (s LayerFlags) isSet(i int) bool { return i < len(s) && s[i] }
 
 // mixerKinds reports whether layer i has attention, and whether it has a recurrent mixer, which masks padding itself.
 func (c *Config) mixerKinds(i int) (attends, recurs bool) {
 	if kind, ok := c.blockKind(i); ok {
 		return kind == AttentionBlock, kind == MixerBlock
 	}
-	recurs = c.DeltaNet.Layers.has(i)
+	recurs = c.DeltaNet.Layers.isSet(i)
 	return !recurs, recurs
 }
 
@@ -280,4 +280,4 @@ func (c *Config) HasOnlyAttention() bool {
 	return true
 }
 
-func (c *Config) hasRotary(i int) bool { return !c.NoRotary && !c.Unrotated.has(i) }
+func (c *Config) hasRotary(i int) bool { return !c.NoRotary && !c.Unrotated.isSet(i) }

@@ -121,7 +121,7 @@ func (d *deltaNet) projectFused(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	g.End(append(parts, pair...)...)
 	z, b, a = f.Bind(parts[3]), f.Bind(pair[0]), f.Bind(pair[1])
 	qkv := f.BindAll(parts[:3])
-	rebind(f, func(x *tensor) *tensor { return x.Reshape(batch, length, -1) }, &qkv[0], &qkv[1], &qkv[2])
+	rebindAll(f, func(x *tensor) *tensor { return x.Reshape(batch, length, -1) }, &qkv[0], &qkv[1], &qkv[2])
 	mixed = f.Bind(trace.Cat(-1, qkv...))
 	f.Set(&mixed, mixed.Transpose(1, 2))
 	for i := range qkv { // variables that are rebound soon after
@@ -139,29 +139,29 @@ func (d *deltaNet) chunkDeltaRule(f *frame, query, key, value, decay, beta *tens
 		g.Set(&query, query.RepeatInterleave(s.ValueHeads/s.KeyHeads, 2))
 		g.Set(&key, key.RepeatInterleave(s.ValueHeads/s.KeyHeads, 2))
 	}
-	rebind(g, func(x *tensor) *tensor {
+	rebindAll(g, func(x *tensor) *tensor {
 		return x.Transpose(1, 2).ToContiguous(trace.F32)
 	}, &query, &key, &value, &beta, &decay)
 	g.Set(&query, l2Normalize(g, query))
 	g.Set(&key, l2Normalize(g, key))
 	g.Set(&query, query.MulScalar())
 	pad := (deltaChunk - length%deltaChunk) % deltaChunk
-	rebind(g, func(x *tensor) *tensor { return x.Pad(0, 0, 0, pad) }, &query, &key, &value)
-	rebind(g, func(x *tensor) *tensor { return x.Pad(0, pad) }, &beta, &decay)
+	rebindAll(g, func(x *tensor) *tensor { return x.Pad(0, 0, 0, pad) }, &query, &key, &value)
+	rebindAll(g, func(x *tensor) *tensor { return x.Pad(0, pad) }, &beta, &decay)
 	values := g.Bind(value.Mul(beta.Unsqueeze(-1)))
 	keys := g.Bind(key.Mul(beta.Unsqueeze(-1)))
-	rebind(g, func(x *tensor) *tensor {
+	rebindAll(g, func(x *tensor) *tensor {
 		return x.Reshape(x.Size(0), x.Size(1), -1, deltaChunk, x.Size(-1))
 	}, &query, &key, &keys, &values)
 	g.Set(&decay, decay.Reshape(decay.Size(0), decay.Size(1), -1, deltaChunk))
-	y := d.chunks(g, &query, &key, keys, values, decay)
+	y := d.runChunks(g, &query, &key, keys, values, decay)
 	g.Set(&y, y.Reshape(y.Size(0), y.Size(1), -1, s.ValueSize))
 	g.Set(&y, y.Slice(2, 0, length))
 	return g.Return(g.Set(&y, y.Transpose(1, 2).ToContiguous(dtype)))
 }
 
-// rebind records "a, b = (made(x) for x in (a, b))", which computes all results before it rebinds a name.
-func rebind(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
+// rebindAll records "a, b = (made(x) for x in (a, b))", which computes all results before it rebinds a name.
+func rebindAll(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
 	fresh := lists.Map(names, func(x **tensor) *tensor { return f.Bind(made(*x)) })
 	for i, x := range names {
 		f.Set(x, fresh[i])
@@ -169,9 +169,9 @@ func rebind(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
 	}
 }
 
-// chunks records the two phases of the delta rule: within chunks, and from each chunk to the next. Its variables stay
-// in the frame of the rule.
-func (d *deltaNet) chunks(f *frame, query, key **tensor, keys, values, decay *tensor) *tensor {
+// runChunks records the two phases of the delta rule: within chunks, and from each chunk to the next. Its variables
+// stay in the frame of the rule.
+func (d *deltaNet) runChunks(f *frame, query, key **tensor, keys, values, decay *tensor) *tensor {
 	s, t := d.c.DeltaNet, f.Tape()
 	mask := f.Bind(t.Filled("ones", trace.Bool, deltaChunk, deltaChunk).Triu())
 	summed := f.Bind(decay.CumSum(3))
@@ -227,7 +227,7 @@ func (d *deltaNet) oldChunkDeltaRule(f *frame, query, key, value, decay, beta *t
 	g, dtype, length := f.FuncFrame(query, key, value, decay, beta), query.DType(), query.Size(1)
 	g.Set(&query, l2Normalize(g, query))
 	g.Set(&key, l2Normalize(g, key))
-	rebind(g, func(x *tensor) *tensor {
+	rebindAll(g, func(x *tensor) *tensor {
 		return x.Transpose(1, 2).Contiguous().To(trace.F32)
 	}, &query, &key, &value, &beta, &decay)
 	pad := (deltaChunk - length%deltaChunk) % deltaChunk
@@ -239,18 +239,18 @@ func (d *deltaNet) oldChunkDeltaRule(f *frame, query, key, value, decay, beta *t
 	g.Set(&query, query.MulScalar())
 	values := g.Bind(value.Mul(beta.Unsqueeze(-1)))
 	keys := g.Bind(key.Mul(beta.Unsqueeze(-1)))
-	rebind(g, func(x *tensor) *tensor {
+	rebindAll(g, func(x *tensor) *tensor {
 		return x.Reshape(x.Size(0), x.Size(1), -1, deltaChunk, x.Size(-1))
 	}, &query, &key, &value, &keys, &values)
 	g.Set(&decay, decay.Reshape(decay.Size(0), decay.Size(1), -1, deltaChunk))
-	y := d.oldChunks(g, query, key, value, keys, values, decay)
+	y := d.runOldChunks(g, query, key, value, keys, values, decay)
 	g.Set(&y, y.Reshape(y.Size(0), y.Size(1), -1, y.Size(-1)))
 	g.Set(&y, y.Slice(2, 0, length))
 	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous().To(dtype)))
 }
 
-// oldChunks processes chunks of tokens: it inverts each chunk's triangular system row by row and computes the states.
-func (d *deltaNet) oldChunks(f *frame, query, key, value, keys, values, decay *tensor) *tensor {
+// runOldChunks processes chunks of tokens: it inverts each chunk's triangular matrix by rows and computes the states.
+func (d *deltaNet) runOldChunks(f *frame, query, key, value, keys, values, decay *tensor) *tensor {
 	t := f.Tape()
 	mask := f.Bind(t.Filled("ones", trace.Bool, deltaChunk, deltaChunk).Triu())
 	f.Set(&decay, decay.CumSum(3))

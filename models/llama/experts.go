@@ -51,7 +51,7 @@ const (
 	RouteGreedy Routing = "RouteGreedy"
 )
 
-func (c *Config) isMoELayer(i int) bool { return c.Experts.Count > 0 && !c.Experts.Dense.has(i) }
+func (c *Config) isMoELayer(i int) bool { return c.Experts.Count > 0 && !c.Experts.Dense.isSet(i) }
 
 // sparseMoEBlock is Qwen2MoeSparseMoeBlock and the blocks of similar mixtures.
 type sparseMoEBlock struct {

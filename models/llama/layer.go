@@ -21,11 +21,11 @@ func newLayer(c *Config, i int) *layer {
 	if kind, ok := c.blockKind(i); ok {
 		return newBlock(c, i, kind)
 	}
-	if c.CrossAttention.has(i) {
+	if c.CrossAttention.isSet(i) {
 		return newCrossAttentionLayer(c)
 	}
 	l := &layer{TorchNames: c.Names, c: c}
-	if c.DeltaNet.Layers.has(i) {
+	if c.DeltaNet.Layers.isSet(i) {
 		l.LinearAttn = newDeltaNet(c)
 	} else {
 		l.SelfAttn = newSelfAttention(c, i)
@@ -98,11 +98,11 @@ func (l *layer) llamaForward(f *frame, in inputs) *tensor {
 	residual := f.Bind(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	f.Set(&x, l.runAttention(f, x, in))
-	f.Set(&x, residual.Add(l.scaleResidual(l.dropout(x))))
+	f.Set(&x, residual.Add(l.scaleResidual(l.applyDropout(x))))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
 	f.Set(&x, f.Call(l.Mlp, x))
-	return f.Set(&x, residual.Add(l.scaleResidual(l.dropout(x))))
+	return f.Set(&x, residual.Add(l.scaleResidual(l.applyDropout(x))))
 }
 
 // gemma2Forward records Gemma2DecoderLayer.forward.
@@ -133,19 +133,19 @@ func (l *layer) cohereForward(f *frame, in inputs) *tensor {
 func (l *layer) neoxForward(f *frame, in inputs) *tensor {
 	x := in.x
 	attended := f.Bind(l.runAttention(f, f.Call(l.InputLayernorm, x), in))
-	f.Set(&attended, l.dropout(attended))
+	f.Set(&attended, l.applyDropout(attended))
 	if l.c.Order == NeoXParallel {
 		fed := f.Bind(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, x)))
-		f.Set(&fed, l.dropout(fed))
+		f.Set(&fed, l.applyDropout(fed))
 		return f.Set(&x, fed.Add(attended).Add(x))
 	}
 	f.Set(&attended, attended.Add(x))
 	fed := f.Bind(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, attended)))
-	f.Set(&fed, l.dropout(fed))
+	f.Set(&fed, l.applyDropout(fed))
 	return f.Set(&x, fed.Add(attended))
 }
 
-func (l *layer) dropout(x *tensor) *tensor {
+func (l *layer) applyDropout(x *tensor) *tensor {
 	if l.c.DropoutInside {
 		return x
 	}

@@ -83,7 +83,7 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 		given = nil
 	}
 	for i, l := range m.Layers {
-		if m.c.CrossAttention.has(i) {
+		if m.c.CrossAttention.isSet(i) {
 			if seen.Cross != nil {
 				g.Set(&x, text.CallLayer(g, i, l, l.crossAttentionForward, []*tensor{x}, seen.Cross...))
 			}
@@ -91,9 +91,9 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 		}
 		in := inputs{
 			x: x, mask: full, positions: given, cos: cos[0], sin: sin[0], rows: padding,
-			blocks: blocks[m.c.Windowed.has(i)],
+			blocks: blocks[m.c.Windowed.isSet(i)],
 		}
-		if last := len(cos) - 1; m.c.Windowed.has(i) {
+		if last := len(cos) - 1; m.c.Windowed.isSet(i) {
 			in.mask, in.cos, in.sin = window, cos[last], sin[last]
 		}
 		attends, recurs := m.c.mixerKinds(i)

@@ -15,7 +15,7 @@ func TestOtherBatchesOfModelsThatCountThemAreDoubted(t *testing.T) {
 		Symbols:  map[string]export.Symbol{"s0": {Name: "batch", Example: 4}},
 		OtherWay: &export.OtherWay{Batch: 1031, Line: "net.py:12"},
 	}
-	of := caveats("net.pt2", &export.Program{Extra: x}, &dimensions{})
+	of := newCaveats("net.pt2", &export.Program{Extra: x}, &dimensions{})
 	require.Empty(t, of(models.Case{Batch: 4}))
 	require.Len(t, of(models.Case{Batch: 8}), 1)
 	require.Contains(t, of(models.Case{Batch: 8})[0], "net.py:12")
@@ -26,7 +26,7 @@ func TestOtherBatchesOfModelsThatCountThemAreDoubted(t *testing.T) {
 // Nor is one whose way depends on numbers that its training need not have.
 func TestWhatDependsOnNumbersIsDoubted(t *testing.T) {
 	x := &export.Extra{Numbers: []string{"net.py:12", "net.py:30"}}
-	said := caveats("net.pt2", &export.Program{Extra: x}, &dimensions{})(models.Case{Batch: 4})
+	said := newCaveats("net.pt2", &export.Program{Extra: x}, &dimensions{})(models.Case{Batch: 4})
 	require.Len(t, said, 1)
 	require.Contains(t, said[0], "net.py:12")
 }
@@ -36,7 +36,7 @@ func TestWhatRunsOtherwiseInTrainingIsDoubted(t *testing.T) {
 	require.False(t, mayDiffer(x))
 	x.Scripted = true
 	require.True(t, mayDiffer(x))
-	said := caveats("net.pt2", &export.Program{Extra: x}, &dimensions{})(models.Case{Batch: 4})
+	said := newCaveats("net.pt2", &export.Program{Extra: x}, &dimensions{})(models.Case{Batch: 4})
 	require.Len(t, said, 1)
 	require.Contains(t, said[0], "torch.jit.script")
 }

@@ -23,15 +23,15 @@ type region struct {
 	freedAfter []int32
 }
 
-// patterns are globs of names, with the syntax of Python's fnmatch.
-type patterns []string
+// globPatterns are globs of names, with the syntax of Python's fnmatch.
+type globPatterns []string
 
-func parsePatterns(text string) patterns {
+func parsePatterns(text string) globPatterns {
 	return lists.NonZero(strings.Split(text, ","), strings.TrimSpace)
 }
 
 // match returns the index of the first pattern that matches a name; -1 if none does. Invalid patterns match nothing.
-func (ps patterns) match(name string) int {
+func (ps globPatterns) match(name string) int {
 	return slices.IndexFunc(ps, func(p string) bool {
 		ok, err := path.Match(strings.ReplaceAll(p, "[!", "[^"), name)
 		return ok && err == nil

@@ -21,7 +21,7 @@ func ligerKernels(p *export.Program) []export.KernelCall {
 	var out []export.KernelCall
 	u := findUses(p)
 	for i := 0; i < len(p.Nodes); i++ {
-		k, class, ok := liger.Of(p.Nodes[i].Class)
+		k, class, ok := liger.KernelsFor(p.Nodes[i].Class)
 		if !ok || p.Nodes[i].Block != export.Call {
 			continue
 		}
@@ -273,9 +273,9 @@ func ligerUnsupportedReason(p *export.Program) string {
 	u := findUses(p)
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		k, class, ok := liger.Of(n.Class)
+		k, class, ok := liger.KernelsFor(n.Class)
 		switch {
-		case liger.Undescribed(n.Class):
+		case liger.IsUndescribed(n.Class):
 			return fmt.Sprintf("liger-kernel 0.8 has kernels for the file of %s that vprof does not describe "+
 				"(experts, images, multipliers or other losses)", n.Class)
 		case ok && class == k.Gated && n.Target == multiplyTarget && activationOf(p, u, i, k.Activation) < 0:
@@ -322,7 +322,7 @@ var ligerKernelNames = map[export.Kernel]string{
 // hasLigerLoss reports whether liger-kernel replaces the forward that computes logits and loss.
 func hasLigerLoss(p *export.Program) bool {
 	return slices.ContainsFunc(p.Nodes, func(n export.Node) bool {
-		k, class, ok := liger.Of(n.Class)
+		k, class, ok := liger.KernelsFor(n.Class)
 		return ok && n.Target == crossEntropyTarget && class == k.Loss
 	})
 }

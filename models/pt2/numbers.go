@@ -45,10 +45,10 @@ func sizeFunction(target string) func(args []aten.Value) (aten.Value, error) {
 		return func(args []aten.Value) (aten.Value, error) { return applyNamed(name, args) }
 	}
 	if holds := comparisons[target]; holds != nil {
-		return comparison(2, func(xs []export.Number) bool { return holds(xs[0].Real(), xs[1].Real()) })
+		return newComparison(2, func(xs []export.Number) bool { return holds(xs[0].Real(), xs[1].Real()) })
 	}
 	if target == "torch.sym_not" {
-		return comparison(1, func(xs []export.Number) bool { return xs[0].Real() == 0 })
+		return newComparison(1, func(xs []export.Number) bool { return xs[0].Real() == 0 })
 	}
 	if of := tensorProperties[target]; of != nil {
 		return func(args []aten.Value) (aten.Value, error) { return tensorProperty(of, args) }
@@ -56,7 +56,7 @@ func sizeFunction(target string) func(args []aten.Value) (aten.Value, error) {
 	return nil
 }
 
-func comparison(n int, holds func(xs []export.Number) bool) func(args []aten.Value) (aten.Value, error) {
+func newComparison(n int, holds func(xs []export.Number) bool) func(args []aten.Value) (aten.Value, error) {
 	return func(args []aten.Value) (aten.Value, error) {
 		xs, err := operands(args, n)
 		if err != nil {

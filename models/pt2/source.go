@@ -134,7 +134,7 @@ func newModel(file, name, config string, p *export.Program, o cudnnanswers.Sourc
 	m.Supports.NoLiger = ligerUnsupportedReason(p)
 	m.IsPartial = len(missingBackwardNotes(p)) > 0 || mayDiffer(p.Extra)
 	m.Supports.Liger = m.Supports.NoLiger == ""
-	m.Caveat = caveats(file, p, d)
+	m.Caveat = newCaveats(file, p, d)
 	m.Check = func(c models.Case) error {
 		if field, reason := hf.CheckLoss(c); reason != "" {
 			return c.FieldError(field, "%s", reason)
@@ -180,9 +180,9 @@ func halfWeights(p *export.Program) models.WeightType {
 	return models.FP32
 }
 
-// caveats returns a function that lists warnings about a graph that lacks parts, such as the backward of a custom
+// newCaveats returns a function that lists warnings about a graph that lacks parts, such as the backward of a custom
 // autograd.Function.
-func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []string {
+func newCaveats(file string, p *export.Program, d *dimensions) func(models.Case) []string {
 	lines := missingBackwardNotes(p)
 	return func(c models.Case) []string {
 		lines := slices.Clip(lines)

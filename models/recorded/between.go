@@ -58,7 +58,7 @@ func (f *File) interpolated(amp string, batch int) (*Recording, error) {
 // was recorded or is not between the two, or if both have the same order.
 func (f *File) reordered(amp string, batch int) *Recording {
 	near, far, err := f.neighbors(amp, batch)
-	if err != nil || (batch-near.Batch)*(batch-far.Batch) >= 0 || near.steps[1].sameCourse(&far.steps[1]) {
+	if err != nil || (batch-near.Batch)*(batch-far.Batch) >= 0 || near.steps[1].hasSameEvents(&far.steps[1]) {
 		return nil
 	}
 	r, err := far.interpolate(near, batch, f.Steps.Form == Eager)
@@ -312,7 +312,7 @@ func (s *Step) parameters() map[int]string {
 // ones may match across lines.
 func (s *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int {
 	m := &matching{s, far, make([]int, len(s.Allocations)), make([]bool, len(far.Allocations))}
-	same := s.sameCourse(far)
+	same := s.hasSameEvents(far)
 	for n := range m.found {
 		if m.found[n] = -1; same {
 			m.found[n] = n
@@ -369,8 +369,8 @@ func (s *Step) sortBySize(all []int) {
 	})
 }
 
-// sameCourse reports whether two steps have the same events except for sizes.
-func (s *Step) sameCourse(other *Step) bool {
+// hasSameEvents reports whether two steps have the same events except for sizes.
+func (s *Step) hasSameEvents(other *Step) bool {
 	if !slices.Equal(s.Order, other.Order) || s.Forward != other.Forward || s.Backward != other.Backward {
 		return false
 	}

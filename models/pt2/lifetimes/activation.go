@@ -48,7 +48,7 @@ func (t *tracer) enter(n *export.Node) {
 		t.leave()
 	}
 	if shared > 0 {
-		t.stack[shared-1].advance(t, n.Trace[shared-1], shared < len(n.Trace))
+		t.stack[shared-1].moveTo(t, n.Trace[shared-1], shared < len(n.Trace))
 	}
 	for d := shared; d < len(n.Trace); d++ {
 		f := n.Trace[d]
@@ -129,9 +129,9 @@ func (t *tracer) leave() {
 	t.release(result...)
 }
 
-// advance moves the activation to the next call's line. calling reports whether that line calls a function with a
+// moveTo moves the activation to the next call's line. calling reports whether that line calls a function with a
 // frame.
-func (a *activation) advance(t *tracer, f export.Frame, calling bool) {
+func (a *activation) moveTo(t *tracer, f export.Frame, calling bool) {
 	text := parse(f.Source)
 	again := a.text.single && calling && a.calls > 0 // of a loop over one line
 	switch {

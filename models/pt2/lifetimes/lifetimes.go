@@ -19,7 +19,7 @@ import (
 // Find sets Dies of a program's nodes from the releases that were observed, or else from the stack traces.
 func Find(p *export.Program) error {
 	if p.Extra != nil && p.Extra.Dies != nil {
-		return observed(p)
+		return findObserved(p)
 	}
 	t := newTracer(p)
 	for i := range p.Nodes {

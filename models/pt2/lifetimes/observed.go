@@ -8,9 +8,9 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// observed sets Dies of the program's nodes from the releases that capture observed. A value without an entry lives to
-// the end of the step. An unnamed value, which was added to the graph later, lives until its last use.
-func observed(p *export.Program) error {
+// findObserved sets Dies of the program's nodes from the releases that capture observed. A value without an entry lives
+// to the end of the step. An unnamed value, which was added to the graph later, lives until its last use.
+func findObserved(p *export.Program) error {
 	at := map[int32]int{-1: 0}
 	for i := range p.Nodes {
 		at[p.Nodes[i].Number] = i // a Close is last with its number
@@ -80,11 +80,11 @@ func lastUses(p *export.Program) []int {
 	return last
 }
 
-// aliases groups values that are one tensor in Python, because an in-place operator returns its argument.
-type aliases map[int32][]int32
+// aliasGroups groups values that are one tensor in Python, because an in-place operator returns its argument.
+type aliasGroups map[int32][]int32
 
-func aliasesOf(p *export.Program) aliases {
-	same := aliases{}
+func aliasesOf(p *export.Program) aliasGroups {
+	same := aliasGroups{}
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		if !inPlace(n.Target) || len(n.Inputs) == 0 || len(n.Outputs) == 0 || n.Inputs[0].Kind != export.Ref ||
@@ -100,7 +100,7 @@ func aliasesOf(p *export.Program) aliases {
 	return same
 }
 
-func (s aliases) group(v int32) []int32 {
+func (s aliasGroups) group(v int32) []int32 {
 	if g, ok := s[v]; ok {
 		return g[:len(g):len(g)]
 	}
