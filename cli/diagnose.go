@@ -343,11 +343,17 @@ func (o *diagnoseOptions) addRemediesFor(ctx context.Context, d *report.Diagnosi
 		return err
 	}
 	beyond, finding := now.UnexplainedBytes(o.observedPeak)
-	leak := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "leak" })
+	addTo := func(kind string, evidence ...string) bool {
+		i := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == kind })
+		if i >= 0 {
+			d.Findings[i].Evidence = append(d.Findings[i].Evidence, evidence...)
+		}
+		return i >= 0
+	}
 	switch {
-	case beyond > 0 && leak >= 0: // the same bytes
-		d.Findings[leak].Evidence = append(d.Findings[leak].Evidence, finding.What)
-		d.Findings[leak].Evidence = append(d.Findings[leak].Evidence, finding.Evidence...)
+	case beyond == 0 && o.observedPeak.Bytes > 0:
+		addTo("out of memory", finding.Evidence...)
+	case beyond > 0 && addTo("leak", append([]string{finding.What}, finding.Evidence...)...): // the same bytes
 	case beyond > 0: // what the other findings' advice would not remove
 		finding.Problem = d.IsShort()
 		d.Findings = slices.Insert(d.Findings, 0, finding)

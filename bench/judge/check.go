@@ -45,14 +45,10 @@ func (j *Judge) checkNestedReplay(ctx context.Context, c *report.Check, s *step.
 	if on == nil {
 		var err error
 		how := step.ReplayOptions{
-			StopAtLimit: true, OtherProcessBytes: j.OtherProcessBytes,
-			TrainingOnly: r.WithoutEvaluation(),
+			StopAtLimit: true, OtherProcessBytes: j.OtherProcessBytes, TrainingOnly: r.WithoutEvaluation(),
 		}
 		if on, err = s.Try(ctx, r.ReplayTrial(how)); err != nil {
 			return err
-		}
-		if j.nestedResults == nil {
-			j.nestedResults = map[*step.Result]*step.Result{}
 		}
 		j.nestedResults[r] = on
 	}

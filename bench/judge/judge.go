@@ -59,8 +59,9 @@ type judgedKey struct {
 func New(s *step.Setup, gpu device.GPU, b planner.Budget, others int64) (*Judge, error) {
 	b, err := s.Budget(b, gpu, others)
 	return &Judge{
-		Cases: append([]*step.Setup{s}, s.PartSetups()...), GPU: gpu, Budget: b,
-		OtherProcessBytes: others,
+		Cases: append([]*step.Setup{s}, s.PartSetups()...), GPU: gpu, Budget: b, OtherProcessBytes: others,
+		judgements: map[judgedKey]*Judgement{}, clearUpTo: map[models.CaseKey]int{},
+		nestedResults: map[*step.Result]*step.Result{},
 	}, err
 }
 
@@ -243,14 +244,8 @@ func (j *Judge) try(ctx context.Context, s *step.Setup, batch int, whole bool) (
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.judgements == nil {
-		j.judgements = map[judgedKey]*Judgement{}
-	}
 	j.judgements[key] = d
 	if float64(d.Need) <= planner.ClearShare*float64(j.Budget.Limit()) && !s.HasReservedJumps() {
-		if j.clearUpTo == nil {
-			j.clearUpTo = map[models.CaseKey]int{}
-		}
 		j.clearUpTo[key.c] = max(j.clearUpTo[key.c], batch)
 	}
 	if whole || !d.isOverBudget() {

@@ -194,29 +194,32 @@ const (
 	minUnexplainedShare = 0.1
 )
 
-// UnexplainedBytes compares a peak with the step. It returns the bytes that the step does not explain, with the
-// finding; zero if the peak lies within the estimate.
+// UnexplainedBytes compares a peak with the step. It returns the bytes that the step does not explain, zero if there are
+// none, with the finding. The finding's evidence is the comparison, also of a step that needs more than the peak.
 func (n *Step) UnexplainedBytes(seen Peak) (int64, report.Finding) {
 	need, what := n.allocated, "tensors held"
 	if seen.Device {
 		need, what = n.device, "the process took"
 	}
 	beyond := seen.Bytes - need.Bytes
-	if beyond < max(minUnexplainedBytes, int64(minUnexplainedShare*float64(need.Bytes))) || seen.Bytes <= need.High {
-		return 0, report.Finding{}
-	}
-	return beyond, report.Finding{
+	asRun := "give --batch, precision and options as the run had them"
+	finding := report.Finding{
 		Kind: "not the step's",
 		What: fmt.Sprintf("%s are on the GPU that the training step does not need", bytesize.Format(beyond)),
 		Evidence: []string{fmt.Sprintf("%s %s; the step of %s, batch %d, needs %s (at most %s)", what,
 			bytesize.Format(seen.Bytes), n.setup.Model().Name, n.batch, bytesize.Format(need.Bytes),
-			bytesize.Format(need.High))},
+			bytesize.Format(need.High)) + phrase.If(need.Low > seen.Bytes,
+			": remedies are for that step; if it is not the run's, %s", asRun)},
 		Advice: []string{
 			"keep the data set on the host: build tensors without a device, and move each batch with .to(device)",
 			"do not keep losses or outputs from step to step: append loss.item() or outputs.detach().cpu() to lists",
-			"give --batch, precision and options as the run had them: vprof plan shows the step",
+			asRun + ": vprof plan shows the step",
 		},
 	}
+	if beyond < max(minUnexplainedBytes, int64(minUnexplainedShare*float64(need.Bytes))) || seen.Bytes <= need.High {
+		beyond = 0
+	}
+	return beyond, finding
 }
 
 // LargerBatchAdvice describes the memory of a batch that is a quarter larger, as advice for a GPU that is not full;
