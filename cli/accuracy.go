@@ -107,7 +107,8 @@ func (o *accuracyOptions) readRecords() ([]reference.Record, error) {
 			if r.Exported {
 				if o.models == "" {
 					return nil,
-						usagef("%s has records of exported models: name the folder of their files with --models", path)
+						usagef("%s: its records describe exported models (.pt2): name the folder of those files with "+
+							"--models", path)
 				}
 				r.Model = filepath.Join(o.models, reference.FileName(r.Model))
 			}
@@ -115,7 +116,7 @@ func (o *accuracyOptions) readRecords() ([]reference.Record, error) {
 		}
 	}
 	if len(errs) == 0 && len(records) == 0 {
-		return nil, usagef("no reference records given; name files of them")
+		return nil, usagef("name the files of reference records to compare with, such as records.jsonl")
 	}
 	return records, errors.Join(errs...)
 }
@@ -214,9 +215,8 @@ func (o *accuracyOptions) readMeasuredRuns() ([]reference.Measured, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, usagef("--share: these files hold no measurements from a GPU. Give lines of vprof_gpu's " +
-			"callbacks, " +
-			"or results of sweep --device, run --device or run --both")
+		return nil, usagef("--share: no file has measurements from a GPU; name a log of vprof_gpu's callbacks, or a " +
+			"result of sweep --device, run --device or run --both")
 	}
 	return all, nil
 }
@@ -294,7 +294,8 @@ func (a *app) estimateCommand(ctx context.Context, command, folder string) (*rep
 		return nil, err
 	}
 	if len(cases)*len(gpus)*len(batches) != 1 {
-		return nil, usagef("%s: need one PyTorch release, one GPU and one batch size of %s", command, m.Name)
+		return nil, usagef("%s exports events of one step of %s: name one PyTorch release (--torch), one GPU (--gpu) "+
+			"and one batch size (--batch)", command, m.Name)
 	}
 	here := &job.Local{Models: a.models(), Evidence: evidence}
 	r, err := here.Run(ctx, job.Plan(cases[0], o.c.ranks.withLinkSpeed(gpus), batches)[0], nil)

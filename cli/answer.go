@@ -93,7 +93,7 @@ func requestValues(v any) ([]string, error) {
 		for _, each := range v {
 			text, ok := scalar(each)
 			if !ok {
-				return nil, errors.New("a list may hold only numbers and strings")
+				return nil, errors.New("a list may hold only numbers and strings; remove other values from it")
 			}
 			all = append(all, text)
 		}
@@ -101,7 +101,7 @@ func requestValues(v any) ([]string, error) {
 		for _, key := range slices.Sorted(maps.Keys(v)) {
 			text, ok := scalar(v[key])
 			if !ok {
-				return nil, fmt.Errorf("%s: need numbers or strings as values", key)
+				return nil, fmt.Errorf("%s: need a number or a string as its value", key)
 			}
 			all = append(all, key+"="+text)
 		}
@@ -129,7 +129,7 @@ func scalar(v any) (text string, ok bool) {
 // parseRequest parses a request, in which options may also be under [moreOptionsKey].
 func parseRequest(text []byte) (r request, err error) {
 	if len(text) > longestRequest {
-		return nil, usagef("a request has at most %d bytes", longestRequest)
+		return nil, usagef("the request is too long: need at most %d bytes", longestRequest)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -146,7 +146,7 @@ func parseRequest(text []byte) (r request, err error) {
 	delete(r, moreOptionsKey)
 	for name, v := range more {
 		if _, twice := r[name]; twice {
-			return nil, usagef("%s: given twice", name)
+			return nil, usagef("%s: the option is given twice in the request; remove one", name)
 		}
 		r[name] = v
 	}

@@ -81,9 +81,9 @@ func TestWhatIsWrongWithARequestIsAnAnswer(t *testing.T) {
 		"need a JSON object of options",
 		"moddel: requests for plan have no such option; did you mean model?", "export: requests for plan have no such option",
 		"model: invalid value <nil>",
-		"set: images: need numbers or strings as values", `unknown model "resnet81"; near it: resnet18`,
+		"set: images: need a number or a string as its value", `unknown model "resnet81"; near it: resnet18`,
 		"batch: a list may hold only numbers and strings", "torch and rank: a request may name only one release of PyTorch",
-		"model: given twice", "more: need an object of options by name",
+		"model: the option is given twice in the request; remove one", "more: need an object of options by name",
 	} {
 		require.Equal(t, int(exitUsage), answers[i+1].ExitCode)
 		require.Contains(t, answers[i+1].Message, want)

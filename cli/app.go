@@ -113,7 +113,8 @@ func (a *app) execute(ctx context.Context, args []string) (cmd *cobra.Command, e
 			if os.Getenv("VPROF_DEBUG") != "" {
 				panic(bug)
 			}
-			err = fmt.Errorf("internal error: %v (please report it; VPROF_DEBUG=1 shows where)", bug)
+			err = fmt.Errorf("this is a bug of vprof: %v; please report it with the command line (VPROF_DEBUG=1 "+
+				"shows the stack trace)", bug)
 		}
 	}()
 	if a.localCuDNN != nil {

@@ -54,11 +54,11 @@ func (f *applyFlags) check(gpus int) error {
 	}
 	switch {
 	case gpus > 1:
-		return usagef("--apply: a configuration is for one GPU; choose it with --gpu")
+		return usagef("--apply: a configuration file is written for one GPU; choose it with --gpu")
 	case f.trainer != nil && f.config != "" && len(f.mapPairs) == 0:
-		return usagef("--config-path: vprof writes the recommendation into %s; remove the flag", f.trainer.File)
+		return usagef("--config-path: --apply writes the recommendation into %s; remove --config-path", f.trainer.File)
 	case len(f.mapPairs) > 0 && f.config == "":
-		return usagef("--map needs a file to read; name it with --config-path")
+		return usagef("--map names keys of a configuration file; name the file with --config-path")
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (f *applyFlags) chooseBest(fit *report.Fit, s systems.Project) (c report.Ch
 	}
 	c, ok := fit.Overall(device)
 	if !ok {
-		return c, "", errors.New("no configuration fits in every stage; choose one with --stage")
+		return c, "", errors.New("no configuration fits in every stage of training; choose one stage with --stage")
 	}
 	return f.preferPrecision(fit, c), note, nil
 }
@@ -154,8 +154,8 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 		return err
 	}
 	if !known && len(f.mapPairs) == 0 && f.trainer == nil {
-		return usagef("--apply: vprof does not know the configuration of %s; name the file with --config-path and its "+
-			"keys with --map batch=KEY", fit.Model)
+		return usagef("--apply: vprof does not know the configuration file of %s; name the file with --config-path "+
+			"and its keys with --map batch=KEY", fit.Model)
 	}
 	c, note, err := f.chooseBest(fit, s)
 	if err != nil {
@@ -219,7 +219,8 @@ func (f *applyFlags) printValuesToPaste(to io.Writer, s systems.Project, v syste
 		return err
 	}
 	if f.config != "" {
-		return usagef("--config-path: vprof does not edit %s of %s; omit the flag and paste", s.ReplacedText, s.Project)
+		return usagef("--config-path: vprof does not edit %s of %s; leave out --config-path, and paste the printed "+
+			"values into the file", s.ReplacedText, s.Project)
 	}
 	_, err = fmt.Fprintf(to, "\npaste into %s of %s:\n\n%s", s.ReplacedText, s.Project, text)
 	return err

@@ -87,7 +87,7 @@ func runBisect(ctx context.Context, o *bisectOptions, args []string) error {
 		return err
 	}
 	if len(gpus) != 1 {
-		return usagef("--gpu names %d GPUs; bisect runs on one", len(gpus))
+		return usagef("--gpu names %d GPUs, and bisect simulates one; name one GPU", len(gpus))
 	}
 	o.run.command.Args, o.run.command.GPU, o.run.command.Libraries = args, gpus[0], true
 	o.run.command.Longest, o.run.quiet = 0, !o.verbose
@@ -175,7 +175,8 @@ func (o *bisectOptions) cachedResult(ctx context.Context, pins bisect.Pins) (*en
 			o.environmentText(pins), err)}
 		return nil, o.results[key].unusableErr
 	case outcome.Kind() == script.OutOfMemory:
-		return nil, errors.Join(err, errors.New("bisect compares peaks; name a larger GPU with --gpu"))
+		return nil, errors.Join(err, errors.New("bisect needs a run that fits, because it compares peaks; name a "+
+			"larger GPU with --gpu"))
 	case len(r.Points) == 0:
 		return nil, err
 	}

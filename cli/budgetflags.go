@@ -46,7 +46,7 @@ func (b *budgetFlags) register(cmd *cobra.Command) {
 
 func (b *budgetFlags) budget() (planner.Budget, error) {
 	if b.flags.Changed("safety-margin") && b.flags.Changed("risk") {
-		return planner.Budget{}, usagef("--safety-margin and --risk set the same limit; give one")
+		return planner.Budget{}, usagef("--safety-margin and --risk set the same limit; give only one of them")
 	}
 	out := planner.Budget{Memory: 1}
 	var err error

@@ -52,7 +52,7 @@ func newCalibrateCmd(a *app) *cobra.Command {
 				return o.calibrateHost(cmd.Context())
 			}
 			if len(args) == 0 {
-				return usagef("name the runs to learn from: reports of vprof sweep and run, or reference records")
+				return usagef("name the runs to learn from: results of vprof sweep or vprof run, or reference records")
 			}
 			return runCalibrate(cmd.Context(), o)
 		},
@@ -133,11 +133,11 @@ func (o *calibrateOptions) readObserved() ([]calibration.ObservedRun, []coeffici
 		}
 		all = slices.DeleteFunc(all, func(r calibration.ObservedRun) bool { return !wanted(r) })
 		if len(all) == 0 {
-			return nil, nil, usagef("%s: no run matches the flags (batches in the file: %v)", arg, in.Batches)
+			return nil, nil, usagef("%s: no run in this file matches --batch (its batch sizes are %v)", arg, in.Batches)
 		}
 		if all[0].Simulated && !o.allowSimulated {
-			return nil, nil, usagef("%s: the result of %s is simulated and shows nothing of a real GPU; "+
-				"--allow-simulated fits to it nevertheless", arg, in.Source)
+			return nil, nil, usagef("%s: the result is of %s, a simulated GPU, and shows nothing of a real one; name "+
+				"a measured result, or use this one nevertheless with --allow-simulated", arg, in.Source)
 		}
 		in.Batches = nil
 		for _, r := range all {
@@ -164,8 +164,8 @@ func (o *calibrateOptions) checkSnapshotFlags() error {
 	if slices.ContainsFunc(o.runs, func(arg string) bool { n, _ := batchAndFile(arg); return n != 0 }) {
 		return nil
 	}
-	return refuseFlags(o.c.flags, "--%s describes a memory snapshot; reports and records have their own case",
-		o.snapshotFlags...)
+	return refuseFlags(o.c.flags, "--%s describes the case of a memory snapshot, but reports and records name their "+
+		"own case; leave it out", o.snapshotFlags...)
 }
 
 // runFilter returns a predicate for the runs that the flags select.
@@ -258,7 +258,8 @@ func (a *app) openCoefficients(args []string) (*coefficients.File, error) {
 		}
 		f, _, err := (&coefficientFlag{set[coefficientsFlag].Value}).load()
 		if f == nil && err == nil {
-			err = usagef("name a coefficients file; no %s in this folder or above it names one", projectFile)
+			err = usagef("name a coefficients file: neither this folder nor one above it has a %s that names one",
+				projectFile)
 		}
 		return f, err
 	}
@@ -281,7 +282,7 @@ const (
 // calibrateHost measures how long this machine takes to launch kernels, and stores it in the coefficients file.
 func (o *calibrateOptions) calibrateHost(ctx context.Context) error {
 	if len(o.runs) > 0 {
-		return usagef("--host measures this machine and reads no runs; leave out %s", o.runs[0])
+		return usagef("--host measures the CPU of this machine and reads no files; leave out %s", o.runs[0])
 	}
 	gpu, err := device.Lookup("h100")
 	if err != nil {

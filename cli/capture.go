@@ -96,7 +96,8 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 		return recordListedModel(ctx, o)
 	}
 	if len(o.settings.pairs) > 0 {
-		return usagef("--set: %s is not a listed model; give its sizes with --seq, --size or --input", o.Spec)
+		return usagef("--set works only with listed models, and %s is not one; give its input sizes with --seq, "+
+			"--size or --input", o.Spec)
 	}
 	if o.Output == "" {
 		o.Output = captureName(o.Spec)
@@ -163,10 +164,8 @@ func printOutcome(a *app, made *capture.Outcome) {
 }
 
 // withoutStepAdvice removes the advice to use --step from a refusal.
-var withoutStepAdvice = strings.NewReplacer(
-	"Record a training step as it runs ("+capture.SameCommand+"), or run", "Run",
-	"record a training step as it runs ("+capture.SameCommand+"), or run", "run",
-)
+var withoutStepAdvice = strings.NewReplacer("Record a training step as it runs ("+capture.SameCommand+"), or run",
+	"Run", "record a training step as it runs ("+capture.SameCommand+"), or run", "run")
 
 // stepCommand returns the given command with --step, for models that torch.export cannot turn into a graph.
 func stepCommand(cmd *cobra.Command, args []string) string {

@@ -57,8 +57,8 @@ func (f *compileFlags) complete() error {
 	batches := []int{16, 128}
 	switch {
 	case f.step && f.Form != "":
-		return usagef("--step and --compile exclude each other: --step records the eager step, --compile the " +
-			"compiled one")
+		return usagef("--step and --compile exclude each other: --step records the eager training step, --compile " +
+			"the compiled one; give one")
 	case f.step:
 		f.Form, batches = recorded.Eager, []int{4, 16, 64}
 	case f.Form == "":
@@ -81,7 +81,7 @@ func (f *compileFlags) complete() error {
 		}
 	}
 	if f.Budget < 0 || f.Budget > 1 {
-		return usagef("invalid --activation-memory-budget %v: need a share from 0 to 1", f.Budget)
+		return usagef("invalid --activation-memory-budget %v: need a share from 0 to 1, like 0.5", f.Budget)
 	}
 	return nil
 }
@@ -168,8 +168,8 @@ func (o *captureOptions) recordStepsAt(ctx context.Context, command script.Comma
 	case errors.As(err, &refused):
 		return usageError{err}
 	case err != nil && ran.Torch().Version != "" && ran.Torch().CUDA == "":
-		return usagef("PyTorch of this Python is not built for CUDA, which --compile needs; install a build " +
-			"that is (no GPU is needed)")
+		return usagef("--compile needs PyTorch built for CUDA, and this Python's is not; install such a build (no " +
+			"GPU is needed)")
 	case err != nil:
 		return err
 	}
@@ -234,7 +234,8 @@ func recordListedModel(ctx context.Context, o *captureOptions) error {
 	own.Spec, own.Python, own.Verbose = "", "", false
 	switch {
 	case o.compile.Form == "" || o.compile.step:
-		return usagef("%s is a listed model; use --compile to record its compiled step", m.Name)
+		return usagef("%s is a listed model, whose eager step vprof computes without a recording; use --compile to "+
+			"record its compiled step", m.Name)
 	case !reflect.DeepEqual(own, capture.Options{}) || o.compile.Loss != "":
 		return usagef("%s is a listed model with its own inputs and loss; choose sizes by --set", m.Name)
 	}

@@ -104,7 +104,7 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 		return err
 	}
 	if c.SmallestNeed() == nil {
-		return usagef("no card: %s", c.Rows[0].Result)
+		return usagef("no card was written, because the documented training did not run: %s", c.Rows[0].Result)
 	}
 	for _, name := range []string{"card.md", "card.html", "badge.svg"} {
 		err := report.WriteFile(filepath.Join(o.folder, name), func(w io.Writer) error { return c.Write(w, name) })

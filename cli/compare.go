@@ -65,7 +65,8 @@ func runCompare(ctx context.Context, o *compareOptions, args []string) error {
 		return err
 	}
 	if c.Over > 0 {
-		return negativeVerdict{fmt.Errorf("%d of %d rows differ by more than %s", c.Over, len(c.Rows), o.tolerance)}
+		return negativeVerdict{fmt.Errorf("%d of %d compared values differ by more than %s (--tolerance)",
+			c.Over, len(c.Rows), o.tolerance)}
 	}
 	return nil
 }

@@ -37,9 +37,10 @@ type configuration struct {
 func (f *caseFlags) useProjectFile(cmd *cobra.Command, files []string, model string) error {
 	switch {
 	case len(files) > 1:
-		return usagef("%s: name one file; vprof finds the files that belong to %s", cmd.CommandPath(), files[0])
+		return usagef("%s: several files are given; name one, and vprof finds the other files of %s",
+			cmd.CommandPath(), files[0])
 	case f.model == "" && strings.Contains(model, "*"):
-		return usagef("%s: the model is not named in it; choose one of %s with --model", files[0], model)
+		return usagef("%s: the file does not name its model; choose one with --model: %s", files[0], model)
 	case f.model == "":
 		f.model = model
 	}
@@ -49,7 +50,7 @@ func (f *caseFlags) useProjectFile(cmd *cobra.Command, files []string, model str
 		return nil
 	}
 	if flag.Changed {
-		return usagef("--config-path and the argument %s both name a file; give one", files[0])
+		return usagef("--config-path and the argument %s both name a configuration file; give only one", files[0])
 	}
 	return f.flags.Set("config-path", files[0])
 }
@@ -70,7 +71,8 @@ func (f *caseFlags) withFileValues(a *app, m models.Model, c models.Case) (model
 		if err != nil {
 			return c, err
 		}
-		return c, usagef("%s has no %s; name the batch with --batch", k.path, s.Keys["batch"].Path)
+		return c, usagef("%s: the key %s is missing; add it, or name the batch size with --batch",
+			k.path, s.Keys["batch"].Path)
 	}
 	if err := setFileValues(&c, k.values, f.flags.Changed); err != nil {
 		return c, err
@@ -169,7 +171,7 @@ func checkNames(m models.Model, values map[string]any) error {
 	}
 	for name, v := range values {
 		if !slices.Contains(names, name) {
-			return fmt.Errorf("--map: vprof cannot read %q; use %s", name, strings.Join(names, ", "))
+			return fmt.Errorf("--map: vprof cannot read %q from a file; use one of %s", name, strings.Join(names, ", "))
 		}
 		if _, isNumber := v.(int64); !isNumber && !slices.Contains([]string{"amp", "checkpointing"}, name) {
 			return fmt.Errorf("--map: %s: %v is not a whole number", name, v)

@@ -461,7 +461,7 @@ func TestASweepLeavesRoomForOthers(t *testing.T) {
 	got := command(t, append([]string{"sweep"}, args...)...)
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr,
-		"cuda:0 is used by python3 (4321), which holds 500.00 MiB; choose it with --device cuda:0 to run next to that process")
+		"cuda:0 is used by python3 (4321), which holds 500.00 MiB; choose the GPU with --device cuda:0 to run next to that process (--leave sets the memory to keep free, default 1GiB), or simulate one with --device sim:NAME")
 	requireBalanced(t, driver)
 
 	filled := func(leave ...string) int64 {
@@ -570,7 +570,7 @@ func TestASweepOnAGPUEndsWithAVerdict(t *testing.T) {
 	setup.Restart(t)
 	got = command(t, "sweep", "--model", "toy", "--batch", "8,16", "--device", "cuda:0", "--tolerance", "0.1%")
 	require.Equal(t, exitNegative, got.code)
-	require.Contains(t, got.stderr, "the GPU differs from the estimates by more than 0.1%: device within ±0.1 % of "+
+	require.Contains(t, got.stderr, "measurements differ from the estimates by more than 0.1% (--tolerance): device within ±0.1 % of "+
 		"the estimate at 0 of 2")
 	require.Regexp(t, `batch 16: [\d.]+ MiB added by the driver to segments, 0 B unexplained`, got.stdout)
 	setup.Restart(t)

@@ -37,11 +37,9 @@ func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 	}
 	if err == nil {
 		if others := computeProcesses(d); len(others) > 0 {
-			return nil, nil, errors.Join(usagef("%s is used by %v; choose it with --device %s to run next to that "+
-				"process "+
-				"(--leave sets the memory to keep free, default 1GiB), or simulate a GPU with --device "+
-				"sim:NAME",
-				d.Name(), others[0], d.Name()), d.Close())
+			return nil, nil, errors.Join(usagef("%s is used by %v; choose the GPU with --device %s to run next to "+
+				"that process (--leave sets the memory to keep free, default 1GiB), or simulate one with --device "+
+				"sim:NAME", d.Name(), others[0], d.Name()), d.Close())
 		}
 	}
 	return d, nil, err
@@ -88,7 +86,7 @@ func detectByNVML(index int) (localGPU, error) {
 		return localGPU{}, err
 	}
 	if index >= len(gpus) {
-		return localGPU{}, fmt.Errorf("only %d GPUs are visible (CUDA_VISIBLE_DEVICES)", len(gpus))
+		return localGPU{}, fmt.Errorf("there is no such GPU: %d are visible (CUDA_VISIBLE_DEVICES)", len(gpus))
 	}
 	m, err := gpus[index].Memory()
 	if err != nil {

@@ -95,8 +95,8 @@ func (o *diagnoseOptions) diagnoseRanks(ctx context.Context, d *report.Diagnosis
 			return err
 		}
 		if !snapshot.IsSnapshot(data) {
-			return input.FileErrorf(name, "not a memory snapshot of PyTorch; several files must all be snapshots, "+
-				"one a rank")
+			return input.FileErrorf(name, "not a memory snapshot of PyTorch: with several files, each must be the "+
+				"snapshot of one rank; name the others one at a time")
 		}
 		s, err := snapshot.Parse(data, name)
 		if err != nil {
@@ -133,7 +133,7 @@ func (o *diagnoseOptions) diagnoseFile(ctx context.Context, d *report.Diagnosis,
 		return err
 	}
 	if len(data) == 0 {
-		return input.FileErrorf(name, "it is empty")
+		return input.FileErrorf(name, "the file is empty; need a log, a memory snapshot or a result of vprof")
 	}
 	d.Subject = name
 	switch head := data[:min(len(data), 4096)]; {
@@ -156,10 +156,9 @@ func (o *diagnoseOptions) diagnoseFile(ctx context.Context, d *report.Diagnosis,
 			err = o.addRemedies(ctx, d, gpuOfMessages(messages, d))
 		}
 	default:
-		err = input.FileErrorf(name,
-			"no OutOfMemoryError, and no process killed for memory, is in it; other than such a text, need a "+
-				"report of vprof, a memory snapshot of PyTorch, or a log of vprof monitor or nvidia-smi with its "+
-				"header")
+		err = input.FileErrorf(name, "nothing to diagnose was found; need a log with an OutOfMemoryError or a "+
+			"process killed for memory, a memory snapshot of PyTorch, a result of vprof, or a log of vprof monitor "+
+			"or nvidia-smi with its header")
 	}
 	return err
 }
@@ -175,7 +174,7 @@ func (a *app) readAll(path string) (data []byte, name string, err error) {
 	data, err = input.ReadAll(from, name)
 	if err == nil && bytes.HasPrefix(data, []byte("\x1f\x8b")) { // gzip
 		if data, err = input.Decompress(data, maxExpandedBytes); err != nil {
-			err = input.FileErrorf(name, "not a gzip file that can be read: %v", err)
+			err = input.FileErrorf(name, "gzip data cannot be unpacked: %v; compress the file again", err)
 		}
 	}
 	return data, name, err
@@ -269,7 +268,7 @@ func (o *diagnoseOptions) diagnoseReport(ctx context.Context, d *report.Diagnosi
 		}
 	}
 	if at == nil {
-		return usagef("%s: the file holds no run to diagnose", name)
+		return usagef("%s: the file holds no run to diagnose; name a result of vprof sweep or vprof run", name)
 	}
 	ran, _ := of.Find(at.Device)
 	d.Findings = append(d.Findings, diagnose.FindInRun(ran, at.Run)...)

@@ -25,8 +25,8 @@ func (o *fitOptions) checkBatches() error {
 		return usagef("--batch and --batch-multiple: need 1 to %d samples", models.MaxBatch)
 	}
 	if o.batch > 0 && (o.effectiveBatch > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
-		return usagef("--batch names the one batch to try; leave --target-effective-batch, --batch-multiple and " +
-			"--max-batch out")
+		return usagef("--batch names the one batch size to try; leave out --target-effective-batch, --batch-multiple " +
+			"and --max-batch")
 	}
 	if o.effectiveBatch > 0 && o.c.flags.Changed("accumulate") {
 		return usagef("--accumulate and --target-effective-batch contradict each other; give one")
@@ -58,7 +58,7 @@ func (o *fitOptions) search(ctx context.Context) (s fit.Search, err error) {
 		return s, err
 	}
 	if o.effectiveBatch < 0 || o.effectiveBatch > maxEffectiveBatch {
-		return s, usagef("--target-effective-batch: %d is above the largest number of samples in a step, %d",
+		return s, usagef("--target-effective-batch: %d samples are too many; the largest number is %d",
 			o.effectiveBatch, maxEffectiveBatch)
 	}
 	parts := s.Parts
@@ -154,20 +154,22 @@ func sumOfSettings(s models.Settings) (n int64) {
 func (o *fitOptions) checkSearch() error {
 	switch {
 	case !slices.Contains(searchedFields, o.searchAxis):
-		return usagef("--search: cannot search for %q; use %s", o.searchAxis, strings.Join(searchedFields, " or "))
+		return usagef("--search: vprof cannot search for %q; use %s",
+			o.searchAxis, strings.Join(searchedFields, " or "))
 	case o.searchAxis != fit.SeqLen:
 		return nil
 	case o.effectiveBatch > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch"):
-		return usagef("--search seq-len does not change the batch (--batch); leave --target-effective-batch, " +
-			"--batch-multiple and --max-batch out")
+		return usagef("--search seq-len keeps the batch size (--batch); leave out --target-effective-batch, " +
+			"--batch-multiple and --max-batch")
 	case o.c.isFixed(fit.SeqLen):
-		return usagef("--seq-len sets the length that --search seq-len looks for; leave one of them out")
+		return usagef("--search seq-len finds the length itself; leave out --seq-len, or --search")
 	case o.apply.apply:
-		return usagef("--apply writes batches; with --search seq-len write the length into the file yourself")
+		return usagef("--apply writes batch sizes only; leave it out, and write the length that --search seq-len " +
+			"finds into the file yourself")
 	case o.group.gpus > 1 && o.group.strategy == fit.AutoStrategy:
-		return usagef("--search seq-len: name one strategy; --strategy auto searches batches")
+		return usagef("--search seq-len tries one strategy; name it in place of --strategy auto")
 	}
-	return refuseFlags(o.c.flags, "--search seq-len is of simulated GPUs; leave out --%s", "device", "profile")
+	return refuseFlags(o.c.flags, "--search seq-len works only on simulated GPUs; leave out --%s", "device", "profile")
 }
 
 // withTrainerCheckpointing sets the trainer's kind of checkpointing in checkpointed cases, and removes impossible
@@ -192,8 +194,8 @@ func (o *fitOptions) cases(m models.Model, c models.Case, s *fit.Search) ([]mode
 		return nil, err
 	}
 	if held["accumulate"] && o.effectiveBatch > 0 {
-		return nil, usagef("--target-effective-batch: name the file's key for the number of micro-batches with --map " +
-			"accumulate=path.to.key")
+		return nil, usagef("--target-effective-batch: name the file's key for the number of accumulation steps with " +
+			"--map accumulate=path.to.key")
 	}
 	if o.trySavings {
 		if len(o.tune) > 0 {
@@ -251,7 +253,7 @@ func (o *fitOptions) tunedSettings(settings models.Settings) ([]models.Settings,
 		name, list, ok := strings.Cut(t, "=")
 		name = strings.ReplaceAll(name, "_", "-") // as in Python
 		if !ok || name == "" {
-			return nil, usagef("--tune: invalid %q: need name=values", t)
+			return nil, usagef("--tune: invalid %q: need NAME=VALUES, like seq-len=512,1024", t)
 		}
 		values, err := tunedValues(list)
 		if err != nil {
@@ -270,7 +272,7 @@ func (o *fitOptions) tunedSettings(settings models.Settings) ([]models.Settings,
 			}
 		}
 		if all = next; len(all) > maxTunedCases {
-			return nil, usagef("--tune: more than %d combinations of values", maxTunedCases)
+			return nil, usagef("--tune: the values make more than %d combinations; give fewer", maxTunedCases)
 		}
 	}
 	return all, nil

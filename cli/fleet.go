@@ -210,7 +210,7 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 		return err
 	}
 	if o.apply && name != fleet.OnKubernetes {
-		return usagef("--apply works only with --on kubernetes")
+		return usagef("--apply works only with --on kubernetes; leave it out")
 	}
 	if o.poll < 10*time.Millisecond {
 		return usagef("--poll: %v is too short; the shortest is 10ms", o.poll)
@@ -316,10 +316,9 @@ func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner
 	r.OnStatus = screen.show
 	err := r.Run(ctx)
 	if errors.As(err, new(*fleet.StoppedWaitingError)) {
-		printable.Fprintf(o.app.stderr,
-			"vprof: running tasks continue; return to them with\n  vprof fleet status %[1]s\n  vprof fleet run %[1]s "+
-				"--on %[2]s     (restarts failed tasks and tasks that wait on this machine)\n  "+
-				"vprof fleet collect %[1]s\n  vprof fleet cancel %[1]s\n", path, o.on)
+		printable.Fprintf(o.app.stderr, "vprof: running tasks continue; return to them with\n  vprof fleet status "+
+			"%[1]s\n  vprof fleet run %[1]s --on %[2]s     (restarts failed tasks and tasks that wait on this "+
+			"machine)\n  vprof fleet collect %[1]s\n  vprof fleet cancel %[1]s\n", path, o.on)
 		return context.Canceled
 	}
 	if err != nil {

@@ -157,8 +157,8 @@ func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observ
 	now := o.app.now().UTC()
 	for _, gpu := range calibration.SplitByProcess(runs) {
 		if gpu[0].Simulated && !o.allowSimulated {
-			return usagef("--calibrate: runs on %s are simulated and show nothing of a real GPU; "+
-				"--allow-simulated fits to them nevertheless", gpu[0].GPU)
+			return usagef("--calibrate: the runs on %s are simulated and show nothing of a real GPU; collect "+
+				"measured runs, or use these nevertheless with --allow-simulated", gpu[0].GPU)
 		}
 		c := calibration.Calibration{
 			Models: o.app.models(), Residuals: o.app.residuals, Runs: gpu, Pool: true, Tool: vprofTool(), Now: now,
@@ -175,9 +175,8 @@ func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observ
 		if _, err := coefficients.Add(ctx, o.calibrate, r.Tool.Version, *entry); err != nil {
 			return fmt.Errorf("--calibrate: %w", err)
 		}
-		printable.Fprintf(o.app.stderr,
-			"vprof: %s: calibrated from %d runs on %s, median error %.2f %% before, %.2f %% after\n",
-			entry.Name, len(gpu), gpu[0].GPU, 100*r.Errors.Before.Median, 100*r.Errors.After.Median)
+		printable.Fprintf(o.app.stderr, "vprof: %s: calibrated from %d runs on %s, median error %.2f %% before, %.2f "+
+			"%% after\n", entry.Name, len(gpu), gpu[0].GPU, 100*r.Errors.Before.Median, 100*r.Errors.After.Median)
 	}
 	return nil
 }

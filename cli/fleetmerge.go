@@ -46,7 +46,8 @@ func runFleetMerge(o *fleetMergeOptions, dir string) error {
 	}
 	merge, ok := mergers[set.Verb]
 	if !ok {
-		return usagef("%s: shards of %q cannot be merged", dir, set.Verb)
+		return usagef("%s: the shards hold results of %q, which vprof cannot merge; name a folder of plan, sweep, "+
+			"accuracy or fit", dir, set.Verb)
 	}
 	d, err := merge(o.app, set)
 	if err != nil {

@@ -26,14 +26,14 @@ func newFleetTaskCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetTask(cmd.Context(), a, &part, args[0]) },
 	}
 	part.flags = cmd.Flags()
-	part.flags.StringVar(&part.shard, "shard", "",
-		"`part` i/n of the jobs, i from 0; auto or auto/n in a job array")
+	part.flags.StringVar(&part.shard, "shard", "", "`part` i/n of the jobs, i from 0; auto or auto/n in a job array")
 	return cmd
 }
 
 func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) error {
 	if given, err := part.parse(); err != nil || !given {
-		return errors.Join(err, usagef("--shard is missing; fleet run gives it to each task"))
+		return errors.Join(err, usagef("--shard is missing; give it as i/n, like 0/4 (vprof fleet run gives it to "+
+			"each task)"))
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -46,12 +46,13 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 	b, ok := f.GPU(filepath.Base(path))
 	switch {
 	case !ok:
-		return usagef("%s: the fleet has no GPU %s", f.Dir, filepath.Base(path))
+		return usagef("%s: the fleet has no GPU %s; name a GPU's folder in it", f.Dir, filepath.Base(path))
 	case f.Tool != vprofTool():
-		return usagef("%s was created by vprof %s, this is %s; use the same version", f.Dir, f.Tool.Version,
-			vprofTool().Version)
+		return usagef("%s was created by vprof %s, and this is %s; run its tasks with the same version", f.Dir,
+			f.Tool.Version, vprofTool().Version)
 	case part.part.ShardCount != b.Tasks:
-		return usagef("--shard: %v does not match %s, which has %d tasks", part.part, b.Key, b.Tasks)
+		return usagef("--shard: %v does not match %s, which has %d tasks; start the tasks with vprof fleet run",
+			part.part, b.Key, b.Tasks)
 	}
 	from, to := part.part.Range(b.Jobs)
 	jobs, err := f.Jobs(b, from, to)

@@ -124,8 +124,8 @@ func (f *gpuFlags) gpus() ([]device.GPU, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(gpus, func(g device.GPU) bool { return g.Name == gpu.Name }) {
-			return nil, usagef(
-				"--gpu: %s is listed twice; for several GPUs that train together use --gpus N --strategy", gpu.Name)
+			return nil, usagef("--gpu: %s is listed twice; list each GPU once (several GPUs that train together: "+
+				"--gpus N --strategy)", gpu.Name)
 		}
 		gpus = append(gpus, gpu)
 	}
@@ -215,11 +215,12 @@ func (f *gpuFlags) resolveDevice(real bool, flags string) (deviceName, error) {
 	}
 	switch {
 	case real && !named.onThisMachine:
-		return named, usagef("--device %s is a simulated GPU, but other flags need a real GPU; use cuda:N", f.device)
+		return named, usagef("--device %s is a simulated GPU, and the other flags need one of this machine; use cuda:N",
+			f.device)
 	case named.onThisMachine && f.isSet():
 		return named, usagef("%s a GPU of this machine; remove --gpu, --gpu-spec and --gpu-memory", flags)
 	case f.device != "" && f.flags.Changed("gpu"):
-		return named, usagef("--device and --gpu both name a GPU; give one")
+		return named, usagef("--device and --gpu both name a GPU; give only one of them")
 	case named.gpu != "":
 		f.gpu = named.gpu
 	}

@@ -64,8 +64,8 @@ func newGPUsCmd(a *app) *cobra.Command {
 			})
 		}
 		if len(list.GPUs) == 0 {
-			return nil, usagef(
-				"no GPU has %q in its name (vprof gpus lists all; --gpu-spec describes another of NVIDIA's)", text)
+			return nil, usagef("no GPU has %q in its name; list all with \"vprof gpus\", or describe another NVIDIA "+
+				"GPU in a file (--gpu-spec)", text)
 		}
 		return list, nil
 	})

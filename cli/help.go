@@ -277,8 +277,7 @@ var pages embed.FS
 // several pages share, such as help/part-shards.txt, or by lists.
 func addPages(root *cobra.Command) {
 	parts := strings.NewReplacer("{lengths}", pageText("part-lengths"), "{shards}", pageText("part-shards"), "{trust}",
-		pageText("part-trust"),
-		"{types}", hfTypes(), "{agent tools}", strings.Join(agentTools, ", "))
+		pageText("part-trust"), "{types}", hfTypes(), "{agent tools}", strings.Join(agentTools, ", "))
 	var add func(cmd *cobra.Command)
 	add = func(cmd *cobra.Command) {
 		name := strings.ReplaceAll(strings.TrimPrefix(cmd.CommandPath(), root.Name()+" "), " ", "-")

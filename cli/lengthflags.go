@@ -45,7 +45,8 @@ func (f *lengthFlags) applyTrainer(cmd *cobra.Command, c *caseFlags) error {
 			continue
 		}
 		if err := cmd.Flags().Set(flag, value); err != nil {
-			return usagef("%s: vprof cannot use %q for --%s; give the flag", c.trainer.File, value, flag)
+			return usagef("%s: vprof cannot use its value %q for --%s; give the flag yourself",
+				c.trainer.File, value, flag)
 		}
 	}
 	return nil
@@ -54,8 +55,8 @@ func (f *lengthFlags) applyTrainer(cmd *cobra.Command, c *caseFlags) error {
 // read reads the lengths; nil if no flag sets them.
 func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*epoch.Lengths, error) {
 	if f.source == "" {
-		return nil, refuseFlags(cmd.Flags(), "--%s: say with --lengths how long the samples are", "batching",
-			"pad-to-multiple-of")
+		return nil, refuseFlags(cmd.Flags(), "--%s works only with --lengths; add the lengths of the samples",
+			"batching", "pad-to-multiple-of")
 	}
 	if err := f.applyTrainer(cmd, c); err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*e
 	}
 	const most = 1 << 16
 	if f.multiple < 1 || f.multiple > most {
-		return nil, usagef("--pad-to-multiple-of: %d is out of range; use 1 to %d", f.multiple, most)
+		return nil, usagef("--pad-to-multiple-of: %d is out of range; need 1 to %d", f.multiple, most)
 	}
 	setting, source := "", f.source
 	if name, rest, ok := strings.Cut(source, "="); ok && slices.ContainsFunc(m.Settings, func(s models.Setting) bool {

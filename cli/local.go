@@ -114,7 +114,7 @@ func (l *localFlags) gpus(a *app, b *gpuFlags) ([]device.GPU, int64, error) {
 		gpus, err := b.gpus()
 		for _, g := range gpus {
 			if others >= g.Memory-g.Context {
-				return nil, 0, usagef("--other-processes: no memory is left of the %s of %s; give less",
+				return nil, 0, usagef("--other-processes: it leaves nothing of the %s of %s; give less",
 					bytesize.Format(g.Memory), g.Name)
 			}
 		}

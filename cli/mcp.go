@@ -149,9 +149,8 @@ func shortenAnswer(text, message string, room int) string {
 	room -= len(message) + 150
 	for i, line := range lines {
 		if kept += len(line) + 1; kept > room { // JSON writes a newline in two
-			return fmt.Sprintf(
-				"%s... %d more lines; name fewer GPUs or batches, or ask with \"%s\": true for all as JSON%s",
-				strings.Join(lines[:i], ""), len(lines)-i, fullReportKey, message)
+			return fmt.Sprintf("%s... %d more lines; name fewer GPUs or batches, or ask with \"%s\": true for all as "+
+				"JSON%s", strings.Join(lines[:i], ""), len(lines)-i, fullReportKey, message)
 		}
 	}
 	return text + message

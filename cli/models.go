@@ -84,8 +84,8 @@ func (l modelList) matching(text string) (modelList, error) {
 	l.Models = slices.DeleteFunc(l.Models, func(m modelEntry) bool { return !has(m.Name, m.Summary) })
 	l.Hub = slices.DeleteFunc(l.Hub, func(m hfconfig.HubModel) bool { return !has(m.Name, m.Type) })
 	if len(l.Models)+len(l.Hub) == 0 {
-		return l, usagef("no model has %q in its name (\"vprof models show NAME\" describes one); "+
-			"--model hf:ORGANIZATION/NAME takes others of the hub, too", text)
+		return l, usagef("no model has %q in its name; list all with \"vprof models\", show one with \"vprof "+
+			"models show NAME\", or name one of the Hugging Face Hub: --model hf:ORGANIZATION/NAME", text)
 	}
 	return l, nil
 }

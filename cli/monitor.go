@@ -115,17 +115,17 @@ func (o *monitorOptions) check(command []string) error {
 	case slices.ContainsFunc(o.pids, func(pid int) bool { return pid < 1 }):
 		return usagef("--pid: %d is not a process ID", slices.Min(o.pids))
 	case o.once && len(command) > 0:
-		return usagef("--once cannot watch a command; remove one of the two")
+		return usagef("--once takes one sample and cannot watch a command; leave out --once or the command")
 	case o.duration > 0 && len(command) > 0:
-		return usagef("--for does not apply to a command, which is watched to its end; remove the flag")
+		return usagef("--for does not apply to a command, which is watched until it ends; leave it out")
 	case o.run != "" && len(command) == 0:
-		return usagef("--run compares the peak of a command; give one after --")
+		return usagef("--run compares the peak of a command with its estimate; give the command after --")
 	case len(o.pids) > 0 && len(command) > 0:
-		return usagef("--pid does not apply to a command, which is watched itself; remove the flag")
+		return usagef("--pid does not apply to a command, whose processes are watched; leave it out")
 	case o.csv == "-" && o.jsonl == "-":
-		return usagef("--csv and --jsonl cannot both go to standard output")
+		return usagef("--csv and --jsonl cannot both write to standard output; name a file for one of them")
 	case (o.csv == "-" || o.jsonl == "-") && len(command) > 0:
-		return usagef("--csv and --jsonl: the command uses standard output; name a file for samples")
+		return usagef("--csv and --jsonl: the command uses standard output; write the samples to a file")
 	}
 	if o.memoryLimit == "" {
 		return nil
@@ -164,7 +164,7 @@ func (o *monitorOptions) plannedPoint(ctx context.Context) (*report.Point, error
 		})...)
 	}
 	if len(found) != 1 {
-		return nil, usagef("--run: %s has %d matching estimates; choose one with --batch", o.run, len(found))
+		return nil, usagef("--run: %s has %d matching estimates; choose a batch size with --batch", o.run, len(found))
 	}
 	return &found[0], nil
 }
@@ -190,7 +190,8 @@ func (o *monitorOptions) open() (monitor.Session, error) {
 		n, err := strconv.Atoi(strings.TrimSpace(number))
 		i := slices.IndexFunc(all, func(b monitor.GPU) bool { return b.Index == n })
 		if err != nil || i < 0 {
-			return session, errors.Join(usagef("--gpu: no GPU %q; NVML lists %d, from 0", number, len(all)),
+			return session, errors.Join(usagef("--gpu: there is no GPU %q; NVML lists %d GPUs, numbered from 0",
+				number, len(all)),
 				session.Missing, session.Close())
 		}
 		if slices.ContainsFunc(session.GPUs, func(b monitor.GPU) bool { return b.Index == n }) {

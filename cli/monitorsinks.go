@@ -67,9 +67,8 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 		s.closers = append(s.closers, l)
 		printable.Fprintf(o.app.stderr, "vprof: metrics at http://%s/metrics\n", l.Addr())
 		if !loopback(l.Addr()) {
-			fmt.Fprintln(o.app.stderr,
-				"vprof: warning: anyone who can reach this address can read them, with the names of programs; "+
-					"--listen localhost:PORT serves this machine only")
+			fmt.Fprintln(o.app.stderr, "vprof: warning: anyone who can reach this address can read them, with the "+
+				"names of programs; --listen localhost:PORT serves this machine only")
 		}
 	}
 	return s, nil

@@ -60,7 +60,7 @@ func (w *watch) sample(now time.Time) error {
 				w.options.memoryLimit, bytesize.Format(s.Highest), bytesize.Format(s.Total))}
 		}
 		if s.Error != "" && w.options.once {
-			return fmt.Errorf("gpu %d: %s", s.GPU, s.Error)
+			return fmt.Errorf("GPU %d cannot be read: %s", s.GPU, s.Error)
 		}
 	}
 	return nil
@@ -75,8 +75,8 @@ func (w *watch) checkPIDs(samples []monitor.Sample) error {
 		switch {
 		case uses:
 		case !processExists(pid):
-			return usagef("--pid: no process %d, and no GPU lists it (in a container, NVML reports process "+
-				"IDs of the host)", pid)
+			return usagef("--pid: there is no process %d, and no GPU lists it (in a container, give the process ID "+
+				"of the host, as NVML does)", pid)
 		default:
 			fmt.Fprintf(w.notices, "vprof: process %d uses no GPU yet\n", pid)
 		}

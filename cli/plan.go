@@ -81,7 +81,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		return o.answerRequests(ctx)
 	}
 	if o.request != "" && !slices.Contains(fleet.Requests(), o.request) {
-		return usagef("--request: there is no request %q; use %s", o.request, strings.Join(fleet.Requests(), ", "))
+		return usagef("--request: unknown request %q; use %s", o.request, strings.Join(fleet.Requests(), ", "))
 	}
 	m, cases, own, err := o.cases()
 	if err != nil {
@@ -105,7 +105,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		return err
 	}
 	if lengths != nil && len(cases) > 1 {
-		return usagef("--lengths needs one release of PyTorch; --torch %q names several", o.c.torch)
+		return usagef("--lengths needs one release of PyTorch, and --torch %q names several; name one", o.c.torch)
 	}
 	here := &job.Local{Models: o.app.models(), Evidence: evidence.WithSharedSteps(gpus)}
 	if o.c.ranks.rank == allRanks && o.c.ranks.gpus > 1 {
@@ -127,7 +127,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	warnings := step.Unsupported(gpus, of...)
 	if done, err := o.part.runShardIfSet(func() error {
 		if len(jobs) > 1 {
-			return usagef("--torch: a plan in shards needs one release; %q names several", o.c.torch)
+			return usagef("--shard needs one release of PyTorch, and --torch %q names several; name one", o.c.torch)
 		}
 		return o.shard(ctx, here, jobs[0], warnings)
 	}); done {
@@ -139,7 +139,8 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 // answerRequests answers the requests of a file.
 func (o *planOptions) answerRequests(ctx context.Context) error {
 	if o.requestFile == "" {
-		return usagef("--json-lines needs the file of requests: --json-request FILE, or - for standard input")
+		return usagef("--json-lines needs the requests; name their file with --json-request FILE (- for standard " +
+			"input)")
 	}
 	f, name, err := o.app.open(o.requestFile)
 	if err != nil {
@@ -166,8 +167,8 @@ func (o *planOptions) gpus() ([]device.GPU, error) {
 	}
 	gpu := found.GPU
 	if gpu.Memory -= found.OtherProcessBytes; gpu.Memory <= gpu.Context {
-		return nil, negativeVerdict{fmt.Errorf("other processes use %s of %s, which leaves no memory for training",
-			bytesize.Format(found.OtherProcessBytes), gpu.Product)}
+		return nil, negativeVerdict{fmt.Errorf("other processes use %s of the memory of %s, which leaves none for "+
+			"training", bytesize.Format(found.OtherProcessBytes), gpu.Product)}
 	}
 	gpu, err = o.target.withHostMemory(gpu)
 	return []device.GPU{gpu}, err
@@ -205,7 +206,7 @@ func (o *planOptions) cases() (m models.Model, cases []report.Case, batch int, e
 			return m, nil, 0, err
 		}
 		if slices.ContainsFunc(cases, func(other report.Case) bool { return other.Torch == c.Torch }) {
-			return m, nil, 0, usagef("--torch: PyTorch %s is named twice in %q", c.ReleaseName(), o.c.torch)
+			return m, nil, 0, usagef("--torch: PyTorch %s is named twice in %q; remove one", c.ReleaseName(), o.c.torch)
 		}
 		cases, batch = append(cases, report.CaseOf(m, c)), c.Batch
 		o.out.setOrigins(m, o.c.origins(m, c))
@@ -290,7 +291,7 @@ func (o *planOptions) printRequests(plans report.Releases) error {
 	}
 	var answer report.Response
 	if answer.FillFrom(plans...); answer.ExitCode != 0 {
-		return negativeVerdict{errors.New("no row fits, so a job with the request above would run out of memory")}
+		return negativeVerdict{errors.New("no row fits: a job with the printed request would run out of memory")}
 	}
 	return nil
 }
@@ -301,14 +302,14 @@ func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.M
 ) error {
 	switch {
 	case len(cases) > 1:
-		return usagef("--rank: a table of all ranks shows one release of PyTorch; --torch lists %d", len(cases))
+		return usagef("--rank all shows one release of PyTorch, and --torch lists %d; name one", len(cases))
 	case o.request != "":
-		return usagef("--request needs one rank, and --rank %s shows several; name one", allRanks)
+		return usagef("--request needs one rank, and --rank %s shows several; name one with --rank N", allRanks)
 	case o.lengths.source != "":
-		return usagef("--lengths needs one rank; name it with --rank")
+		return usagef("--lengths needs one rank; name it with --rank N")
 	}
 	if done, err := o.part.runShardIfSet(func() error {
-		return usagef("--shard: a table of all ranks cannot be split")
+		return usagef("--rank all cannot be split into shards; leave out --shard, or name one rank")
 	}); done {
 		return err
 	}

@@ -43,13 +43,14 @@ func (f *rankFlags) registerGroup(cmd *cobra.Command, strategy, usage string) {
 // check refuses impossible numbers, and flags for several GPUs if there is only one.
 func (f *rankFlags) check() error {
 	if f.gpus < 1 {
-		return usagef("--gpus: %d: need 1 or more", f.gpus)
+		return usagef("--gpus: %d is not a number of GPUs; need 1 or more", f.gpus)
 	}
 	if f.link < 0 || f.flags.Changed("link") && !(f.link > 0) {
 		return usagef("--link: %v: need GB/s above 0, such as 450 for an H100's NVLink", f.link)
 	}
 	if f.flags.Changed("link") && !f.usesLinkSpeed {
-		return usagef("--link: this command uses the GPU's own links; only plan, smoke, time and fit accept --link")
+		return usagef("--link: this command uses the GPU's own link speed; leave --link out (only plan, smoke, time " +
+			"and fit accept it)")
 	}
 	if f.gpus > 1 || f.isOneGPU() {
 		return nil
@@ -58,9 +59,8 @@ func (f *rankFlags) check() error {
 }
 
 func (f *rankFlags) refuseRankFlags() error {
-	return refuseFlags(f.flags,
-		"--%s is about several GPUs; say how many with --gpus, 2 or more (DeepSpeed's zero1 to "+
-			"zero3 train on one, too)", "strategy", "rank", "link")
+	return refuseFlags(f.flags, "--%s applies to several GPUs; give their number with --gpus, 2 or more (DeepSpeed's "+
+		"zero1 to zero3 also train on one)", "strategy", "rank", "link")
 }
 
 // isOneGPU reports whether the strategy also works with one GPU: DeepSpeed's engine does.
@@ -87,7 +87,7 @@ func (f *rankFlags) apply(c *models.Case) error {
 			return usagef("--rank: invalid %q: need a number or %s", f.rank, allRanks)
 		}
 		if rank < 0 || rank >= int64(f.gpus) {
-			return usagef("--rank: there is no rank %d of %d; ranks begin with 0", rank, f.gpus)
+			return usagef("--rank: there is no rank %d of %d GPUs; ranks begin with 0", rank, f.gpus)
 		}
 		if s.Rank != nil && *s.Rank != rank {
 			return usagef("--rank is %d, and --strategy has rank=%d; give one of them", rank, *s.Rank)
@@ -95,10 +95,10 @@ func (f *rankFlags) apply(c *models.Case) error {
 		s.Rank = &rank
 	}
 	if f.rank == allRanks && !f.hasRankTable {
-		return usagef("--rank all works only with plan; name one rank")
+		return usagef("--rank all works only with vprof plan; name one rank, like --rank 0")
 	}
 	if f.rank == allRanks && s.Rank != nil {
-		return usagef("--rank %s shows all ranks, and --strategy has rank=N; give one of them", allRanks)
+		return usagef("--rank %s shows all ranks, and --strategy has rank=N; leave out one of them", allRanks)
 	}
 	c.GPUs, c.Strategy = f.gpus, &s
 	return nil
@@ -134,7 +134,7 @@ func (g *groupFlags) apply(s *fit.Search) error {
 		return err
 	}
 	if s.Device != nil {
-		return usagef("--profile and --device measure on one GPU; remove them, or --gpus")
+		return usagef("--profile and --device run on one GPU; leave them out, or leave out --gpus")
 	}
 	s.GPUs = g.withLinkSpeed(s.GPUs)
 	s.Ranks = report.Parallel{GPUs: g.gpus, Strategy: g.strategy}

@@ -17,7 +17,7 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 	}
 	reread, err := f.trainer.Reread(changes[0].After)
 	if err != nil {
-		return fmt.Errorf("nothing was written, because vprof would then refuse the %s file: %w",
+		return fmt.Errorf("nothing was written: with the recommendation, vprof could not read the %s file again: %w",
 			f.trainer.Trainer, err)
 	}
 	read := map[string]string{}
@@ -46,9 +46,8 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 			if flag == "checkpointing" && got != "false" && k.Checkpointing {
 				key, want[flag] = reread.DecidedBy("reentrant"), cmp.Or(string(k.Recompute), "non-reentrant")
 			}
-			return fmt.Errorf("%s: after writing, a plan would read --%s %s, but fit chose %s; set %s "+
-				"by hand and run fit again (nothing was written)",
-				f.trainer.File, flag, got, want[flag], cmp.Or(key, "it"))
+			return fmt.Errorf("%s: nothing was written: with the recommendation the file would mean --%s %s, but fit "+
+				"chose %s; set %s by hand and run fit again", f.trainer.File, flag, got, want[flag], cmp.Or(key, "it"))
 		}
 	}
 	return nil

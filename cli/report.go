@@ -66,7 +66,7 @@ func runReport(ctx context.Context, o *reportOptions, paths []string) error {
 	}
 	switch {
 	case len(paths) > 0 && o.c.model != "":
-		return usagef("report needs runs or a case, not both: remove --model or the files")
+		return usagef("files with runs and --model with a case are both given; leave one out")
 	case len(paths) == 0 && (!v.needsStep || o.c.model == ""):
 		return usagef("report needs a run; create one with \"vprof sweep --export run.json\"")
 	}
@@ -141,8 +141,8 @@ func (o *reportOptions) view() (reportView, error) {
 	}
 	at := slices.IndexFunc(all, func(v reportView) bool { return slices.Contains(v.suffixes, suffix) })
 	if at < 0 {
-		return reportView{}, usagef("-o %s: the suffix names no format; use .html or .svg, or name one with --to",
-			o.path)
+		return reportView{}, usagef("-o %s: the suffix is no known format; use .html or .svg, or name a format with "+
+			"--to", o.path)
 	}
 	return all[at], nil
 }
@@ -156,7 +156,8 @@ func rowsView(f report.Format) viewFunc {
 		}
 		for _, r := range runs {
 			if len(r.Points) == 0 {
-				return nil, usagef("%s: the file holds no result for any batch size", r.Case.Model)
+				return nil, usagef("%s: the file holds no result for any batch size; name a result of vprof plan, "+
+					"sweep or run", r.Case.Model)
 			}
 		}
 		return func(w io.Writer) error { return report.Write(w, f, report.Sweeps(runs)) }, nil
@@ -203,7 +204,8 @@ func (o *reportOptions) picture(p *page.Picture, err error) (writeFunc, error) {
 func (o *reportOptions) readOneRun(ctx context.Context, paths []string) (*report.Report, error) {
 	runs, err := readRuns(ctx, o.app, paths)
 	if err == nil && len(runs) != 1 {
-		err = usagef("this format shows one run, and %d are given; choose one", len(runs))
+		err = usagef("this format shows one run, and %d are given; choose one with --batch, or name one file",
+			len(runs))
 	}
 	if err != nil {
 		return nil, err
@@ -253,7 +255,7 @@ func pageView(ctx context.Context, o *reportOptions, paths []string) (writeFunc,
 	sides := groupByCase(runs)
 	if o.sideBySide {
 		if len(runs) != 2 {
-			return nil, usagef("--side-by-side needs two runs; %d are given", len(runs))
+			return nil, usagef("--side-by-side needs two runs, and %d are given; name two files", len(runs))
 		}
 		sides = [][]*report.Report{runs[:1], runs[1:]}
 	}

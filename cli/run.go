@@ -115,7 +115,8 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 		return err
 	}
 	if o.record != "" && len(all) > 1 {
-		return usagef("--record stores one run, and the flags name %d; name one GPU and one rank", len(all))
+		return usagef("--record stores one run, but the flags name %d; name one GPU with --gpu and one rank with "+
+			"--rank", len(all))
 	}
 	started := o.app.now().UTC()
 	var runs report.Runs
@@ -258,7 +259,7 @@ func unpackStubLibraries() (string, error) {
 func cacheFolder(name string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("cannot find a cache folder: %w; set HOME or XDG_CACHE_HOME", err)
+		return "", fmt.Errorf("there is no cache folder: %w; set HOME or XDG_CACHE_HOME", err)
 	}
 	return filepath.Join(cache, "vprof", name), nil
 }
@@ -295,7 +296,7 @@ func (p *eventPrinter) print(e script.Event) {
 func outcomeError(o *script.Outcome, r *report.Report) error {
 	switch o.Kind() {
 	case script.OutOfMemory:
-		return negativeVerdict{errors.New("the script ran out of memory on " + r.Devices[0].String())}
+		return negativeVerdict{errors.New("the script ran out of GPU memory on " + r.Devices[0].String())}
 	case script.Failed:
 		if wanted := o.MissingObjectText(); wanted != "" {
 			return usagef("%s", wanted)
@@ -313,17 +314,17 @@ func outcomeError(o *script.Outcome, r *report.Report) error {
 			"--without-data replace what cannot be fetched")
 		return fmt.Errorf("the command failed with exit code %d%s%s%s", o.ExitCode, early, after, why)
 	case script.TimedOut:
-		return fmt.Errorf("the command was stopped after %v (--timeout)", o.Timeout)
+		return fmt.Errorf("the command was stopped after %v; allow more time with --timeout", o.Timeout)
 	case script.NoCUDA:
 		switch torch := o.Torch(); {
 		case torch.CUDA != "":
-			return usagef("PyTorch %s of %s is built for CUDA %s; vprof has stubs for CUDA 12 and 13",
-				torch.Version, torch.Python, torch.CUDA)
+			return usagef("PyTorch %s of %s is built for CUDA %s; install a build for CUDA 12 or 13, for which vprof "+
+				"has stubs", torch.Version, torch.Python, torch.CUDA)
 		case torch.Version != "":
 			return usagef("PyTorch %s of %s is not built for CUDA; install a build that is (no GPU is needed)",
 				torch.Version, torch.Python)
 		}
-		return usagef("the command never imported PyTorch")
+		return usagef("the command never imported PyTorch; name a command that trains with it, like python train.py")
 	case script.NoGPU:
 		return noGPUError{fmt.Sprintf("PyTorch %s of %s finds none", o.Torch().Version, o.Torch().Python), simulateHint}
 	case script.Untrained:
@@ -378,8 +379,8 @@ func (o *runOptions) commandsByGPU() ([]script.Command, error) {
 	case named.onThisMachine:
 		return o.localCommands(named.index)
 	case o.target.gpu == "all":
-		return nil, usagef("--gpu all: the command runs once for each GPU; name some, or run it once with --record " +
-			"train.vprof, and \"vprof plan --model train.vprof --gpu all\" shows all")
+		return nil, usagef("--gpu all: the command would run once for each GPU; name some GPUs, or record one run " +
+			"with --record train.vprof and show all with \"vprof plan --model train.vprof --gpu all\"")
 	}
 	gpus, err := o.target.gpus()
 	if err != nil {
@@ -401,7 +402,8 @@ func (o *runOptions) simulatedCommands(gpus []device.GPU) []script.Command {
 // localCommands returns the command for a GPU of this machine; with --both, after the command for a simulated one.
 func (o *runOptions) localCommands(index int) ([]script.Command, error) {
 	if o.command.GPUs > 1 {
-		return nil, usagef("--gpus: ranks are simulated; without it --device lets a launcher start all of them")
+		return nil, usagef("--gpus simulates several ranks; leave it out with --device, with which a launcher " +
+			"(torchrun) starts its own")
 	}
 	found, err := o.app.detect(index)
 	if err != nil {

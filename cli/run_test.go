@@ -177,7 +177,7 @@ func TestBugsShowALineAndNoTrace(t *testing.T) {
 	a.models = func() *models.Registry { panic("off by one") }
 	require.Equal(t, exitFailure, run(t.Context(), a, []string{"models"}))
 	require.Empty(t, stdout.String())
-	require.Contains(t, stderr.String(), "vprof: internal error: off by one (please report it")
+	require.Contains(t, stderr.String(), "vprof: this is a bug of vprof: off by one; please report it")
 	require.Equal(t, 1, strings.Count(stderr.String(), "\n"))
 
 	t.Setenv("VPROF_DEBUG", "1")

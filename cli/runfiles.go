@@ -60,9 +60,9 @@ func runsIn(ctx context.Context, a *app, files []runFile) ([]*report.Report, err
 func runsOf(ctx context.Context, a *app, data []byte, name string) ([]*report.Report, error) {
 	// A snapshot is no run, but people have both.
 	if snapshot.IsSnapshot(data[:min(len(data), 16)]) {
-		return nil, input.FileErrorf(name, "a memory snapshot of PyTorch, or another binary file, and no run of "+
-			"vprof; \"vprof diagnose %s\" says what is in a snapshot, https://docs.pytorch.org/memory_viz draws it, "+
-			"and \"vprof sweep --export run.json\" makes a run", name)
+		return nil, input.FileErrorf(name, "it is a memory snapshot of PyTorch, or another binary file, not a result "+
+			"of vprof; use \"vprof diagnose %s\" for a snapshot, or make a result with \"vprof sweep --export "+
+			"run.json\"", name)
 	}
 	tried, err := report.ReadTried(name, data)
 	if err != nil {
@@ -112,14 +112,15 @@ func planAgain(ctx context.Context, a *app, t report.TriedCase) (*report.Report,
 // replaying its case again gives the same one. Batch zero is the largest that ran and fits, or else the smallest.
 func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profile.Profile, error) {
 	if len(r.Points) == 0 {
-		return nil, usagef("%s: the file holds no result for any batch size", r.Case.Model)
+		return nil, usagef("%s: the file holds no result for any batch size; name a result of vprof plan, sweep or run",
+			r.Case.Model)
 	}
 	if batch == 0 {
 		batch = largestFit(r)
 	}
 	at := slices.IndexFunc(r.Points, func(p report.Point) bool { return p.Batch == batch })
 	if at < 0 {
-		return nil, usagef("--batch: the run has no batch size %d, only %v", batch, r.Batches())
+		return nil, usagef("--batch: the run has no batch size %d; choose one of %v", batch, r.Batches())
 	}
 	d, _ := r.Find(r.Points[at].Device)
 	setup, gpu, err := a.setupOf(r.Case, d)

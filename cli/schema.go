@@ -21,7 +21,7 @@ func newSchemaCmd(a *app) *cobra.Command {
 			}
 			text, ok := report.JSONSchema(name)
 			if !ok {
-				return usagef("no schema %q; use one of %s", name, strings.Join(report.Schemas(), ", "))
+				return usagef("unknown schema %q; use one of %s", name, strings.Join(report.Schemas(), ", "))
 			}
 			_, err := a.stdout.Write(text)
 			return err

@@ -27,7 +27,7 @@ var placeholder = regexp.MustCompile(`\{[A-Za-z_][\w.-]*\}`)
 // useScript stores a command to run, for verbs that can run one.
 func (f *caseFlags) useScript(cmd *cobra.Command, words []string) error {
 	if !slices.Contains([]string{"sweep", "fit", "smoke"}, cmd.Name()) {
-		return usagef("a command with %s is run by sweep, fit and smoke; \"vprof run -- ...\" runs one without",
+		return usagef("a command with %s is run by sweep, fit and smoke; write a number in its place for vprof run",
 			placeholder.FindString(strings.Join(words, " ")))
 	}
 	f.script = words
@@ -54,7 +54,7 @@ func fillPlaceholders(words []string, values map[string]string) ([]string, error
 				if mark == "{batch}" {
 					how = "--batch"
 				}
-				missing = usagef("the command has %s; set its value with %s", mark, how)
+				missing = usagef("the command contains %s; set its value with %s", mark, how)
 			}
 			return value
 		})
@@ -80,7 +80,7 @@ func scriptAsModelError(cmd *cobra.Command, words []string) error {
 	if gpu := cmd.Flag("gpu"); gpu != nil && gpu.Changed {
 		command = "--gpu " + shellword.Quote(gpu.Value.String()) + " " + command
 	}
-	return usagef("%s is a script, which %s cannot read; \"vprof run %s\" runs it on a simulated GPU%s", words[at],
+	return usagef("%s is a script, which %s cannot read; run it on a simulated GPU with \"vprof run %s\"%s", words[at],
 		cmd.CommandPath(), command, phrase.If(cmd.Name() == "fit", "; write {batch} for its batch size, and fit finds "+
 			"the largest"))
 }
@@ -226,7 +226,7 @@ func runFitScript(ctx context.Context, o *fitOptions) error {
 			return err
 		}
 		if b.all.Largest.Batch == 0 {
-			return negativeVerdict{errors.New("no batch size is safe")}
+			return negativeVerdict{errors.New("no batch size of the command is safe on this GPU")}
 		}
 		return nil
 	})
@@ -235,12 +235,13 @@ func runFitScript(ctx context.Context, o *fitOptions) error {
 // runScripts runs a command at several batch sizes and shows them together.
 func runScripts(a *app, c *caseFlags, target *gpuFlags, out *output, search func(*batchRuns) error) error {
 	if target.host != "" {
-		return usagef("--host-memory applies to models; vprof does not estimate the host memory of a command")
+		return usagef("--host-memory works only with models, because the host memory of a command is not estimated; " +
+			"leave it out")
 	}
 	named, err := target.resolveDevice(false, "--device takes")
 	if err == nil && named.onThisMachine {
-		err = usagef("--device: a command with {batch} runs on a simulated GPU; \"vprof run --device %s\" runs one "+
-			"without it on a GPU", target.device)
+		err = usagef("--device: a command with {batch} runs only on a simulated GPU; run it without {batch} on a "+
+			"real one: vprof run --device %s", target.device)
 	}
 	if err != nil {
 		return err

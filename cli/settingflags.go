@@ -61,7 +61,7 @@ func (f *settingFlags) values(patch models.Patch) (models.Settings, error) {
 	}
 	for _, name := range modelSettingNames() {
 		if _, twice := s[name]; twice && f.flags.Changed(name) {
-			return nil, usagef("--%s is also given by --set; give one", name)
+			return nil, usagef("--%s is also given by --set; remove one of them", name)
 		}
 	}
 	return s, nil
@@ -81,7 +81,7 @@ func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, e
 		case !ok || name == "" || strings.TrimSpace(value) == "":
 			return nil, usagef("%s: invalid %q: need name=value", flag, pair)
 		case seen[name]:
-			return nil, usagef("%s %s: given twice", flag, name)
+			return nil, usagef("%s: %s is given twice; remove one", flag, name)
 		}
 		seen[name] = true
 		if at >= 0 {
@@ -91,7 +91,7 @@ func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, e
 			continue
 		}
 		if f.flags.Lookup(name) != nil && !slices.Contains(modelSettingNames(), name) {
-			return nil, usagef("%s %s: this name is a flag; write --%s %s", flag, name, name, value)
+			return nil, usagef("%s: %s is a flag of its own; write --%s %s", flag, name, name, value)
 		}
 		n, err := options.ParseInteger(value, 1024)
 		if err != nil {

@@ -101,10 +101,10 @@ func readSettings(path string) (map[string]setting, error) {
 	for name, node := range values {
 		switch {
 		case !slices.Contains(settings, name):
-			return nil, usagef("%s: line %d: no setting %q; use %s", path, node.Line, name,
+			return nil, usagef("%s: line %d: unknown setting %q; use one of %s", path, node.Line, name,
 				strings.Join(settings, ", "))
 		case node.Kind != yaml.ScalarNode:
-			return nil, usagef("%s: line %d: %s: give one value", path, node.Line, name)
+			return nil, usagef("%s: line %d: %s: need one value, not a list or a group", path, node.Line, name)
 		case name == coefficientsFlag:
 			node.Value = relativeToSettings(path, node.Value)
 		}

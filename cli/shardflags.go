@@ -33,10 +33,10 @@ func (f *shardFlags) register(flags *pflag.FlagSet, whole ...string) {
 // open parses the flags; false without --shard. Results of a part are not printed.
 func (f *shardFlags) open() (bool, error) {
 	if f.shard == "" {
-		return false, refuseFlags(f.flags, "--%s works only with --shard i/n", "into")
+		return false, refuseFlags(f.flags, "--%s works only with --shard i/n; add it, or leave --%[1]s out", "into")
 	}
-	if err := refuseFlags(f.flags, "--%s needs all of the work and --shard runs a part; remove one (vprof fleet merge "+
-		"has --export and --format)", f.refusedFlags...); err != nil {
+	if err := refuseFlags(f.flags, "--%s needs all results, and --shard computes a part of them; leave it out, and "+
+		"give it to vprof fleet merge (--export, --format)", f.refusedFlags...); err != nil {
 		return false, err
 	}
 	return f.parse()

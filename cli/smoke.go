@@ -114,8 +114,8 @@ func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.
 	}
 	switch {
 	case !s.Safe && s.Command != nil:
-		return negativeVerdict{fmt.Errorf("%s is not safe; vprof fit finds the largest batch of a command with {batch}",
-			s.Case.Model)}
+		return negativeVerdict{fmt.Errorf("%s is not safe; find the largest safe batch with vprof fit and {batch} in "+
+			"the command", s.Case.Model)}
 	case !s.Safe:
 		return negativeVerdict{fmt.Errorf("%s is not safe; vprof fit %s--levers finds options that make this one safe",
 			s.Case.Model, phrase.If(s.LargestBatch > 0, "finds a safe batch, fit "))}
@@ -135,7 +135,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 		return t, usagef("--batch and --validation-batch: need 1 or more samples")
 	}
 	if len(o.c.config.mapPairs) > 0 && o.c.config.path == "" {
-		return t, usagef("--map needs a file to read; name it with --config-path")
+		return t, usagef("--map names keys of a configuration file; name the file with --config-path")
 	}
 	if o.batch > 0 {
 		c.Batch = o.batch
@@ -147,7 +147,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	}
 	o.out.defaultGPU = o.target.defaultGPU(s.GPUs)
 	if len(s.GPUs) != 1 {
-		return t, usagef("--gpu: a smoke test needs one GPU; name one")
+		return t, usagef("--gpu: a smoke test needs exactly one GPU; name one")
 	}
 	t = smoke.Test{
 		Model: m, Case: c, GPU: s.GPUs[0], Budget: s.Budget, Others: s.Others, Evidence: s.Evidence, Device: s.Device,
@@ -191,14 +191,14 @@ func (o *smokeOptions) readBaseline() (before *report.Smoke, tolerance float64, 
 }
 
 func (o *smokeOptions) judgeRun(cmd *cobra.Command) error {
-	if err := refuseFlags(cmd.Flags(), "--%s is about a step to plan; the file has a command that was run",
-		append([]string{"gpu", "gpu-memory", "batch", "run", "until"}, modelFlags...)...); err != nil {
+	if err := refuseFlags(cmd.Flags(), "--%s describes a step to plan, but the file names a command that was run; "+
+		"leave it out", append([]string{"gpu", "gpu-memory", "batch", "run", "until"}, modelFlags...)...); err != nil {
 		return err
 	}
 	r := o.c.judgedRun
 	if len(r.Points) == 0 || r.Points[0].Run == nil || len(r.Devices) == 0 {
-		return usagef("%s: the command %s before its first training step, so there is no verdict", o.c.flags.Arg(0),
-			r.Script.Result)
+		return usagef("%s: no verdict is possible, because the command %s before its first training step",
+			o.c.flags.Arg(0), r.Script.Result)
 	}
 	budget, err := o.budget.budget()
 	if err != nil {
@@ -218,8 +218,8 @@ var modelFlags = []string{
 }
 
 func (o *smokeOptions) runScript(cmd *cobra.Command) error {
-	if err := refuseFlags(cmd.Flags(), "--%s is about models; a command is run as it is, on the GPU of --gpu",
-		modelFlags...); err != nil {
+	if err := refuseFlags(cmd.Flags(), "--%s describes a model, but a command runs as it is; leave it out (--gpu "+
+		"names the GPU)", modelFlags...); err != nil {
 		return err
 	}
 	values := settingValues(o.c.settings.pairs)

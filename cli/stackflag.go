@@ -48,8 +48,8 @@ func parseReleases(ctx context.Context, value string) (parsedStack, error) {
 		return parsedStack{}, usageError{err}
 	}
 	if len(found) == 0 {
-		return parsedStack{}, usagef("%s: no release of torch, %s in it", value,
-			strings.Join(stack.LibraryNames(), ", "))
+		return parsedStack{}, usagef("%s: names no release of a package that changes memory; it must have one of "+
+			"torch, %s", value, strings.Join(stack.LibraryNames(), ", "))
 	}
 	r, err := listedReleases(stack.Libraries(found).String())
 	if r.hasLibraries = false; err != nil {
@@ -100,11 +100,13 @@ func (f *caseFlags) libraries() stack.Libraries {
 // checkStack returns an error if --stack lists a library that the case does not depend on.
 func (f *caseFlags) checkStack(c models.Case) error {
 	if f.stack.driver != "" && !f.isCalibrate {
-		return usagef("--stack: driver=N works only with vprof calibrate; no estimate depends on it")
+		return usagef("--stack: driver=N works only with vprof calibrate, because no estimate depends on the driver; " +
+			"leave it out")
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.stack.libraries)) {
 		if _, matters := c.Stack[name]; !matters && f.stack.hasLibraries {
-			return usagef("--stack: the memory of %s does not depend on the release of %s; leave it out", c.Model, name)
+			return usagef("--stack: the memory of %s does not depend on the release of %s; leave that package out",
+				c.Model, name)
 		}
 	}
 	return nil

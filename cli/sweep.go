@@ -58,8 +58,7 @@ func newSweepCmd(a *app) *cobra.Command {
 	f := cmd.Flags()
 	o.part.register(f, "resume", "find-max")
 	f.BoolVar(&o.conditions.FindMax, "find-max", false, "continue by bisection to the largest batch that runs")
-	f.IntVar(&o.conditions.WarmUp, "warm-up", 1,
-		"untimed `runs` of every batch size before the timed ones (real GPUs)")
+	f.IntVar(&o.conditions.WarmUp, "warm-up", 1, "untimed `runs` of every batch size before the timed ones (real GPUs)")
 	f.IntVar(&o.conditions.Repeat, "repeat", 5, "timed `runs` of every batch size (real GPUs)")
 	f.BoolVar(&o.conditions.Verify, "verify", false,
 		"first write a pattern into every tensor and check that it is not overwritten (real GPUs)")
@@ -131,8 +130,8 @@ func (o *sweepOptions) verdict(r *report.Report) error {
 	if o.tolerance == "" || r.Agreement == nil || !r.Agreement.ExceedsTolerance() {
 		return nil
 	}
-	return negativeVerdict{fmt.Errorf("the GPU differs from the estimates by more than %s: %v", o.tolerance,
-		*r.Agreement)}
+	return negativeVerdict{fmt.Errorf("measurements differ from the estimates by more than %s (--tolerance): %v",
+		o.tolerance, *r.Agreement)}
 }
 
 // addProvenance adds the time, the version, the origins of settings and an unused GPU to a report.
@@ -169,7 +168,7 @@ func (o *sweepOptions) openDevice(name string) (d device.Device, err error) {
 }
 
 func (*sweepOptions) verifyError(device string) error {
-	return usagef("--verify: %s is simulated and has no memory to write to; use a real GPU", device)
+	return usagef("--verify: %s is simulated and has no memory to write to; use a real GPU (--device cuda:0)", device)
 }
 
 // check reads the file to resume, and refuses flags that contradict each other.
@@ -177,7 +176,7 @@ func (o *sweepOptions) check() error {
 	const most = 1000
 	for flag, n := range map[string]int{"--warm-up": o.conditions.WarmUp, "--repeat": o.conditions.Repeat - 1} {
 		if n < 0 || n > most {
-			return usagef("%s: out of range: need at most %d runs", flag, most)
+			return usagef("%s: the number is too large; need at most %d runs", flag, most)
 		}
 	}
 	var err error
@@ -191,7 +190,7 @@ func (o *sweepOptions) check() error {
 		return nil
 	}
 	if f, err := report.FormatOf(o.resume); err != nil || f != report.JSON && f != report.JSONL {
-		return usagef("--resume: %s: a sweep resumes from a .json or .jsonl file", o.resume)
+		return usagef("--resume: %s: need a .json or .jsonl file, which vprof sweep --export writes", o.resume)
 	}
 	if o.unfinished, err = readUnfinishedSweep(o.resume); err != nil {
 		return err
@@ -218,7 +217,8 @@ func readUnfinishedSweep(path string) (*report.Report, error) {
 		return nil, err
 	}
 	if len(reports) != 1 {
-		return nil, usagef("--resume: %s holds %d sweeps; only one can be resumed", path, len(reports))
+		return nil, usagef("--resume: %s holds %d sweeps, and only one can be resumed; name a file with one",
+			path, len(reports))
 	}
 	return reports[0], nil
 }

@@ -61,9 +61,8 @@ func newTimeCmd(a *app) *cobra.Command {
 	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that is safe on each GPU)")
 	f.Int64Var(&o.dataset, "dataset-size", 0, "number `n` of samples or sequences in an epoch, like 1.28M")
 	f.Float64Var(&o.epochs, "epochs", 0, "number `n` of training epochs")
-	f.StringVar(&o.price, "price", "",
-		"`price` of a GPU, like 0.35/h or $0.35/h, for the cost of training (of one epoch without --epochs); of "+
-			"several, rtx-4090=0.35/h,h100=2.50/h")
+	f.StringVar(&o.price, "price", "", "`price` of a GPU, like 0.35/h or $0.35/h, for the cost of training (of one "+
+		"epoch without --epochs); of several, rtx-4090=0.35/h,h100=2.50/h")
 	o.measured.register(f)
 	f.StringVar(&o.stages, "stages", "",
 		"stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")
@@ -81,8 +80,8 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	gpus = o.c.ranks.withLinkSpeed(gpus)
 	rated := func(g device.GPU) bool { return g.Peak.FP32 > 0 && g.Bandwidth > 0 }
 	if !slices.ContainsFunc(gpus, rated) {
-		return usagef("%s: its rates are not known, and times need them: add bandwidth_gb_per_s, fp32_tflops and "+
-			"others to %s", gpus[0].Name, cmp.Or(o.target.spec, "a file of --gpu-spec"))
+		return usagef("%s: times need the GPU's rates; add bandwidth_gb_per_s, fp32_tflops and others to %s",
+			gpus[0].Name, cmp.Or(o.target.spec, "a file of --gpu-spec"))
 	}
 	budget, err := o.budget.budget()
 	if err != nil {
@@ -136,12 +135,13 @@ func (f *measuredFlag) read(batch, gpus int) (timing.Measured, error) {
 	}
 	switch {
 	case err != nil || d <= 0 || m.Batch < 0 || m.Batch > 1<<20 || other && m.Batch == 0:
-		return m, usagef("--measured: invalid %q: write the time of a step like 0.42s, or 0.42s@8 with its batch",
-			f.text)
+		return m, usagef("--measured: invalid %q: need the time of a step like 0.42s, or with its batch size like "+
+			"0.42s@8", f.text)
 	case m.Batch == 0:
-		return m, usagef("--measured: the batch of the step is missing; add --batch 8, or write %s@8", text)
+		return m, usagef("--measured: the batch size of the measured step is missing; add --batch 8, or write %s@8",
+			text)
 	case gpus != 1:
-		return m, usagef("--measured: a step was timed on one GPU, and %d are listed; name it with --gpu", gpus)
+		return m, usagef("--measured: a step is measured on one GPU, and %d are listed; name that GPU with --gpu", gpus)
 	}
 	return m, nil
 }
@@ -179,7 +179,8 @@ func (o *timeOptions) hourlyPrices(gpus []device.GPU) (all float64, each map[str
 		}
 		v, err := strconv.ParseFloat(strings.TrimLeft(strings.TrimSuffix(text, "/h"), "$€£"), 64)
 		if err != nil || !(v > 0 && v <= 1e6) {
-			return 0, nil, usagef("--price: invalid %q: write a price an hour like 0.35/h, or rtx-4090=0.35/h", item)
+			return 0, nil, usagef("--price: invalid %q: need a price per hour like 0.35/h, or of one GPU like "+
+				"rtx-4090=0.35/h", item)
 		}
 		if !named {
 			all = v
@@ -187,7 +188,7 @@ func (o *timeOptions) hourlyPrices(gpus []device.GPU) (all float64, each map[str
 		}
 		gpu, err := device.Lookup(name)
 		if err == nil && !slices.ContainsFunc(gpus, func(g device.GPU) bool { return g.Name == gpu.Name }) {
-			err = errors.New("this GPU is not one of --gpu")
+			err = errors.New("no such GPU is in --gpu; add it there, or leave its price out")
 		}
 		if err != nil {
 			return 0, nil, usagef("--price %s: %w", name, err)
@@ -195,7 +196,7 @@ func (o *timeOptions) hourlyPrices(gpus []device.GPU) (all float64, each map[str
 		each[gpu.Name] = v
 	}
 	if o.dataset == 0 {
-		return 0, nil, usagef("--price: the cost needs the time of training; add --dataset-size, and --epochs or " +
+		return 0, nil, usagef("--price: the cost depends on the training time; add --dataset-size, and --epochs or " +
 			"--stages for more than one epoch")
 	}
 	return all, each, nil
@@ -208,9 +209,9 @@ func (o *timeOptions) check() error {
 	case o.c.flags.Changed("dataset-size") && (o.dataset < 1 || o.dataset > 1<<50):
 		return usagef("--dataset-size: %d: need 1 or more samples", o.dataset)
 	case o.c.flags.Changed("epochs") && !(o.epochs > 0 && o.epochs <= 1e9):
-		return usagef("--epochs: %v: need a number above 0, up to 1e9", o.epochs)
+		return usagef("--epochs: %v is out of range; need a number above 0 and up to 1e9", o.epochs)
 	case o.stages != "" && (o.c.flags.Changed("epochs") || o.c.flags.Changed("stage")):
-		return usagef("--stages names the stages and their epochs; remove --stage and --epochs")
+		return usagef("--stages names the stages and their epochs itself; leave out --stage and --epochs")
 	case o.c.flags.Changed("price") && o.stages == "":
 		o.epochs = cmp.Or(o.epochs, 1)
 	}
@@ -228,7 +229,7 @@ func (o *timeOptions) timedStages(gpus []device.GPU) ([]timing.Stage, error) {
 		name, n, ok := strings.Cut(strings.TrimSpace(item), ":")
 		epochs, err := strconv.ParseFloat(n, 64)
 		if !ok || name == "" || err != nil || !(epochs > 0) || math.IsInf(epochs, 1) {
-			return nil, usagef("--stages: invalid %q: need STAGE:EPOCHS", item)
+			return nil, usagef("--stages: invalid %q: need STAGE:EPOCHS, like full:50", item)
 		}
 		s, err := o.timedStage(gpus, name, epochs)
 		if err != nil {

@@ -68,7 +68,7 @@ func (f *caseFlags) acceptTrainer(cmd *cobra.Command, a *app, searched func() []
 func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at int) (err error) {
 	switch {
 	case at > 0:
-		return usagef("%s: give either files before -- or a command after it", cmd.CommandPath())
+		return usagef("%s: give either files, or a command after --, not both", cmd.CommandPath())
 	case at == 0:
 		f.trainer, err = trainers.Command(args, f.patch["objective"].Text)
 		var wrong *input.FormatError
@@ -103,13 +103,14 @@ func notAFileError(cmd *cobra.Command, a *app, args []string) error {
 		return err
 	}
 	if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
-		return usagef("%s is a folder: name a file in it; \"vprof card %[1]s\" tells what its code needs", args[0])
+		return usagef("%s is a folder; name a file in it, or ask what its code needs with \"vprof card %[1]s\"",
+			args[0])
 	}
 	hint := "; a model is named by --model " + args[0]
 	if _, err := a.models().Lookup(args[0]); err != nil {
 		hint = fmt.Sprintf("; as --model: %v", err)
 	}
-	return usagef("%s takes flags, and files of trainers (.yaml, .json, .toml, .sh), not %q%s", cmd.CommandPath(),
+	return usagef("%s accepts flags and trainers' files (.yaml, .json, .toml, .sh), not %q%s", cmd.CommandPath(),
 		args[0], hint)
 }
 
@@ -138,8 +139,8 @@ func runOfFiles(a *app, files []string) *report.Report {
 // useRun stores a run for a verb that judges it. Verbs that plan need the steps, which only a recording has.
 func (f *caseFlags) useRun(cmd *cobra.Command, file string, ran *report.Report) error {
 	if cmd.Name() != "smoke" {
-		return usagef("%s: holds the peaks of a command and not its steps; record them with \"vprof run --record "+
-			"run.vprof -- %s\", then: %s --model run.vprof", file, strings.Join(ran.Script.Command, " "),
+		return usagef("%s: holds the peaks of a command, but not its steps; record the steps with \"vprof run "+
+			"--record run.vprof -- %s\", and use %s --model run.vprof", file, strings.Join(ran.Script.Command, " "),
 			cmd.CommandPath())
 	}
 	f.judgedRun = ran
@@ -231,9 +232,8 @@ func printTrainer(a *app, t *trainers.Config) {
 		if key.Near != "" {
 			hint = fmt.Sprintf("; did you mean %s?", key.Near)
 		}
-		printable.Fprintf(a.stderr,
-			"vprof: warning: %s: is not a key of %s that vprof knows; it is ignored%s\n", key.Key,
-			key.Trainer, hint)
+		printable.Fprintf(a.stderr, "vprof: warning: %s: is not a key of %s that vprof knows; it is ignored%s\n",
+			key.Key, key.Trainer, hint)
 	}
 }
 

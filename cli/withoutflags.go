@@ -42,7 +42,7 @@ func (w *withoutFlags) registerData(cmd *cobra.Command) {
 func (w *withoutFlags) resolve() (_ script.Without, err error) {
 	switch {
 	case w.fetch && !w.Any():
-		return w.Without, usagef("--fetch works only with --without-weights or --without-data; add one")
+		return w.Without, usagef("--fetch works only with --without-weights or --without-data; add one of them")
 	case (w.lengths != "" || w.Shapes != "") && !w.Data:
 		return w.Without, usagef("--lengths and --data-shapes work only with --without-data; add it")
 	}

@@ -63,9 +63,8 @@ func (s *Stack) Notes() (notes []string) {
 			"%s alone; elsewhere workspaces of convolutions follow %s",
 			s.versions.Torch, s.versions.CuDNN, s.askedFor, completeRelease))
 	case s.cudnnOf != s.versions.CuDNN:
-		notes = append(notes, fmt.Sprintf(
-			"PyTorch %s comes with cuDNN %s; workspaces of convolutions follow %s, the nearest that was asked",
-			s.versions.Torch, s.versions.CuDNN, s.cudnnOf))
+		notes = append(notes, fmt.Sprintf("PyTorch %s comes with cuDNN %s; workspaces of convolutions follow %s, the "+
+			"nearest that was asked", s.versions.Torch, s.versions.CuDNN, s.cudnnOf))
 	}
 	for _, name := range s.libraries.Unknown() {
 		nearest := s.libraries.nearest(name)

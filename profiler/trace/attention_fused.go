@@ -150,8 +150,7 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	y, lse, seed, offset := kept[0], kept[1], kept[2], kept[3]
 	c.BindAll(kept)
 	return c.End(y.SetGradFn("ScaledDotProductCudnnAttentionBackward0", inputs{q, k, v},
-		saves{a.Mask, k, q, v, lse, y, offset, seed},
-		func(b *Gradients) { b.cudnnGradients(a) }))
+		saves{a.Mask, k, q, v, lse, y, offset, seed}, func(b *Gradients) { b.cudnnGradients(a) }))
 }
 
 // cudnnAttentionWorkspace is the workspace in bytes of cuDNN 9's fused attention kernels, besides their accumulators.

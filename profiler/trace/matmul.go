@@ -144,9 +144,7 @@ func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
 	c := bias.tape.Begin("addmm", bias, a, b)
 	c.t.multipliable(a, b)
 	y := c.t.selected(keptAddMM, func() []*Tensor { return []*Tensor{bias.addmmProduct(a, b)} })[0]
-	return c.End(y.SetGradFn("AddmmBackward0", inputs{bias, a, b},
-		savedFactors(a, b),
-		addmmBackward(f)))
+	return c.End(y.SetGradFn("AddmmBackward0", inputs{bias, a, b}, savedFactors(a, b), addmmBackward(f)))
 }
 
 func (bias *Tensor) addmmProduct(a, b *Tensor) *Tensor {

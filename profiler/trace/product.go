@@ -294,8 +294,7 @@ func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
 	c := x.tape.Begin("_grouped_mm", x, weight, ends)
 	y := c.t.groupedProduct(x, weight, x.shape[0], weight.shape[2])
 	return c.End(y.SetGradFn("GroupedMmBackward0", inputs{x, weight},
-		saves{tensorIf(x.requiresGrad, weight), tensorIf(weight.requiresGrad, x), ends},
-		groupedBackward))
+		saves{tensorIf(x.requiresGrad, weight), tensorIf(weight.requiresGrad, x), ends}, groupedBackward))
 }
 
 // GroupsProducts reports whether grouped_mm runs on the GPU.

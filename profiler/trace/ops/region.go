@@ -75,8 +75,7 @@ func DeformConv2D(x *tensor, a DeformConv2DArgs) *tensor {
 	y := c.Bind(out.AllocLike(x.DType()))
 	c.Tape().LaunchElementwise(y, 1, out, a.Bias)
 	y.SetGradFn("deform_conv2d_backward", inputs{x, a.Weight, a.Offset, a.Mask, a.Bias},
-		saves{x, a.Weight, a.Offset, a.Mask, a.Bias},
-		func(b *backward) { b.SetAll(a.gradients(b, at)...) })
+		saves{x, a.Weight, a.Offset, a.Mask, a.Bias}, func(b *backward) { b.SetAll(a.gradients(b, at)...) })
 	return c.End(y.AsType(d))
 }
 
