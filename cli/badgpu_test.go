@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/tools/fakecuda"
@@ -301,24 +300,5 @@ cuda:1,Tesla T4,7.5,15828320256,0,0,0,false
 		"cuda:1: the GPU is in prohibited mode; allow contexts",
 	} {
 		require.Contains(t, got.stdout, want)
-	}
-}
-
-// A GPU that a command's own flag names is not the one that is simulated, which the result says.
-func TestTheDefaultGPUIsNamedWithItsReason(t *testing.T) {
-	gpu, err := device.Lookup(defaultGPU)
-	require.NoError(t, err)
-	for want, args := range map[string][]string{
-		"no --gpu given":           {"--", "python", "x.py", "--gpus", "2"},
-		"is the command's own":     {"--", "python", "x.py", "--gpu", "h100"},
-		"the command's own; write": {"--", "python", "x.py", "--gpu=h100"},
-		"":                         {"--gpu", "t4", "--", "python", "x.py", "--gpu", "h100"},
-	} {
-		cmd, f := &cobra.Command{}, gpuFlags{}
-		f.register(cmd, "GPU")
-		require.NoError(t, cmd.ParseFlags(args))
-		got := f.defaultGPU([]device.GPU{gpu})
-		require.Contains(t, got, want)
-		require.Equal(t, want == "", got == "", got)
 	}
 }

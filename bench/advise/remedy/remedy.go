@@ -194,8 +194,8 @@ const (
 	minUnexplainedShare = 0.1
 )
 
-// UnexplainedBytes compares a peak with the step. It returns the bytes that the step does not explain, zero if there are
-// none, with the finding. The finding's evidence is the comparison, also of a step that needs more than the peak.
+// UnexplainedBytes compares a peak with the step. It returns the bytes that the step does not explain, or zero, with the
+// finding. The finding's evidence is the comparison, also of a step that needs more than the peak.
 func (n *Step) UnexplainedBytes(seen Peak) (int64, report.Finding) {
 	need, what := n.allocated, "tensors held"
 	if seen.Device {
