@@ -175,7 +175,7 @@ func (d *doctorReport) addProblem(err error) {
 	}
 }
 
-// Sheets implements [report.Document].
+// Sheets returns the tables to print, for [report.Document].
 func (d *doctorReport) Sheets() []report.Sheet {
 	yesNo := map[bool]string{true: "yes", false: "no"}
 	versions := report.Sheet{Columns: report.Columns("what | found")}
@@ -209,7 +209,7 @@ func (d *doctorReport) Sheets() []report.Sheet {
 	return []report.Sheet{versions, gpus, defaults}
 }
 
-// Data implements [report.Document].
+// Data returns the values that JSON output holds, for [report.Document].
 func (d *doctorReport) Data() report.Data {
 	columns := "device name compute_capability memory_bytes context_bytes kernels_bytes others_bytes usable"
 	return report.Data{Lines: []any{d}, CSV: report.Rows(columns, d.GPUs)}

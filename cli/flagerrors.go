@@ -65,7 +65,7 @@ func acceptSuffixes(cmd *cobra.Command) {
 	}
 }
 
-// Set implements [pflag.Value].
+// Set parses the text of an integer flag, for [pflag.Value].
 func (f integerFlag) Set(text string) error {
 	if n, err := options.ParseInteger(text, 1000); err == nil {
 		text = strconv.FormatInt(n, 10)

@@ -71,7 +71,7 @@ func newGPUsCmd(a *app) *cobra.Command {
 	})
 }
 
-// Sheets implements [report.Document].
+// Sheets returns the tables to print, for [report.Document].
 func (l gpuList) Sheets() []report.Sheet {
 	s := report.Sheet{Columns: report.Columns("gpu | product | generation | cc> | SMs> | memory GiB> | " +
 		"context MiB> | GB/s> | fp32 TFLOP/s> | 16-bit TFLOP/s>")}
@@ -92,7 +92,7 @@ func formatTera(rate float64) string {
 	return fmt.Sprintf("%.1f", rate/1e12)
 }
 
-// Data implements [report.Document].
+// Data returns the values that JSON output holds, for [report.Document].
 func (l gpuList) Data() report.Data {
 	return report.Data{Lines: report.AsLines(l.GPUs), CSV: report.Rows(`name product generation compute_capability sms
 		memory_bytes context_bytes bandwidth_bytes_per_second`, l.GPUs)}

@@ -90,7 +90,7 @@ func (l modelList) matching(text string) (modelList, error) {
 	return l, nil
 }
 
-// Sheets implements [report.Document].
+// Sheets returns the tables to print, for [report.Document].
 func (l modelList) Sheets() []report.Sheet {
 	s := report.Sheet{Columns: report.Columns("model | trains | stages | batch> | of | amp | micro-batches>")}
 	for _, m := range l.Models {
@@ -164,7 +164,7 @@ func newModelsShowCmd(a *app) *cobra.Command {
 	return out.register(cmd)
 }
 
-// Sheets implements [report.Document].
+// Sheets returns the tables to print, for [report.Document].
 func (p modelPage) Sheets() []report.Sheet {
 	sheets := []report.Sheet{p.about(), p.StageSheet()}
 	if len(p.Inputs) > 0 {

@@ -70,7 +70,7 @@ func newVersionCmd(a *app) *cobra.Command {
 	return (&output{app: a}).showDocument(cmd, func([]string) (report.Document, error) { return buildVersion(), nil })
 }
 
-// Sheets implements [report.Document].
+// Sheets returns the tables to print, for [report.Document].
 func (v version) Sheets() []report.Sheet {
 	line := "vprof " + v.Version
 	if v.Commit != "" {
@@ -83,7 +83,7 @@ func (v version) Sheets() []report.Sheet {
 	return []report.Sheet{{Notes: []string{fmt.Sprintf("%s %s %s", line, v.Go, v.Platform)}}}
 }
 
-// Data implements [report.Document].
+// Data returns the values that JSON output holds, for [report.Document].
 func (v version) Data() report.Data {
 	return report.Data{Lines: []any{v}, CSV: report.Rows("version commit modified go platform", []version{v})}
 }

@@ -200,10 +200,10 @@ func (a Autocast) String() string {
 	return string(a)
 }
 
-// MarshalText implements [encoding.TextMarshaler].
+// MarshalText returns the text of String, for [encoding.TextMarshaler].
 func (a Autocast) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText parses the text that MarshalText returns.
 func (a *Autocast) UnmarshalText(text []byte) error { return unmarshalText(a, text, ParseAutocast) }
 
 // WeightType is the data type of a model's weights: "bf16", "fp16", or [FP32], which flags write "fp32" and files

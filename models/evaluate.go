@@ -82,8 +82,8 @@ func (e Evaluation) Summary() string {
 // IsZero reports whether the case leaves evaluation to the model's own project.
 func (e Evaluation) IsZero() bool { return e == Evaluation{} }
 
-// MarshalText implements [encoding.TextMarshaler].
+// MarshalText returns the text of String, for [encoding.TextMarshaler].
 func (e Evaluation) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText parses the text that MarshalText returns.
 func (e *Evaluation) UnmarshalText(text []byte) error { return unmarshalText(e, text, ParseEvaluation) }

@@ -344,8 +344,8 @@ func (t Tiles) String() string {
 	return strconv.FormatInt(int64(t), 10)
 }
 
-// MarshalText implements [encoding.TextMarshaler].
+// MarshalText returns the text of String, for [encoding.TextMarshaler].
 func (t Tiles) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText parses the text that MarshalText returns.
 func (t *Tiles) UnmarshalText(text []byte) error { return unmarshalText(t, text, ParseTiles) }

@@ -403,8 +403,8 @@ func (l *LoRA) NoTargetError() string {
 	return "no linear layer is called " + strings.Join(l.Targets, " or ")
 }
 
-// MarshalText implements [encoding.TextMarshaler].
+// MarshalText returns the text of String, for [encoding.TextMarshaler].
 func (l LoRA) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText parses the text that MarshalText returns.
 func (l *LoRA) UnmarshalText(text []byte) error { return unmarshalText(l, text, ParseLoRA) }

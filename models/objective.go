@@ -124,10 +124,10 @@ func (o Objective) String() string { return objectiveOptions.FormatNamed(o.Name,
 // IsZero reports whether the objective is next-token prediction.
 func (o Objective) IsZero() bool { return o.Name == "" }
 
-// MarshalText implements [encoding.TextMarshaler].
+// MarshalText returns the text of String, for [encoding.TextMarshaler].
 func (o Objective) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText parses the text that MarshalText returns.
 func (o *Objective) UnmarshalText(text []byte) error { return unmarshalText(o, text, ParseObjective) }
 
 // UsesReference reports whether the loss needs a reference model's log-probabilities.

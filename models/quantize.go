@@ -49,10 +49,10 @@ func (q QAT) String() string {
 // IsZero reports whether there is no quantization-aware training.
 func (q QAT) IsZero() bool { return q.Name == "" }
 
-// MarshalText implements [encoding.TextMarshaler].
+// MarshalText returns the text of String, for [encoding.TextMarshaler].
 func (q QAT) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText parses the text that MarshalText returns.
 func (q *QAT) UnmarshalText(text []byte) error { return unmarshalText(q, text, ParseQAT) }
 
 // Float8Recipes returns the names of torchao's recipes for float8 training.

@@ -250,8 +250,8 @@ func (s *Strategy) String() string {
 	return strategyOptions.FormatNamed(s.Name, s)
 }
 
-// MarshalText implements [encoding.TextMarshaler].
+// MarshalText returns the text of String, for [encoding.TextMarshaler].
 func (s Strategy) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText parses the text that MarshalText returns.
 func (s *Strategy) UnmarshalText(text []byte) error { return unmarshalText(s, text, ParseStrategy) }

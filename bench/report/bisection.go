@@ -65,7 +65,7 @@ func (b *Bisection) Sentence() string {
 	return strings.Join(lists.Map(b.Causes, BisectionCause.String), "; ")
 }
 
-// Sheets implements [Document].
+// Sheets returns the tables of the report, for [Document].
 func (b *Bisection) Sheets() []Sheet {
 	s := sheetIn("", "environment | allocated, {}> | reserved, {}>", b.Old.Reserved, b.New.Reserved)
 	s.Answer = []string{b.Sentence() + "."}
@@ -81,7 +81,7 @@ func (b *Bisection) Sheets() []Sheet {
 	return sheets
 }
 
-// Data implements [Document].
+// Data returns the values that JSON files hold, for [Document].
 func (b *Bisection) Data() Data {
 	return Data{
 		jsonLines(*b, func(b *Bisection) *[]BisectionCause { return &b.Causes }),

@@ -60,7 +60,7 @@ type CalibrationPoint struct {
 	HeldOut int64 `json:"held_out_bytes"`
 }
 
-// Sheets implements [Document].
+// Sheets returns the tables of the report, for [Document].
 func (c *Calibration) Sheets() []Sheet {
 	what := "measured"
 	if c.Simulated {
@@ -135,7 +135,7 @@ func percentOff(estimate, observed int64) string {
 	return fmt.Sprintf("%+.2f %%", 100*float64(estimate-observed)/float64(observed))
 }
 
-// Data implements [Document].
+// Data returns the values that JSON files hold, for [Document].
 func (c *Calibration) Data() Data {
 	return Data{
 		jsonLines(*c, func(c *Calibration) *[]CalibrationPoint { return &c.Points }),
@@ -165,7 +165,7 @@ type CoefficientRow struct {
 	Significant bool `json:"significant,omitempty"`
 }
 
-// Sheets implements [Document].
+// Sheets returns the tables of the report, for [Document].
 func (c *Coefficients) Sheets() []Sheet {
 	s := Sheet{Columns: Columns("entry | coefficient | value> | 95 % interval> | source"), Notes: c.Notes}
 	if c.Compared {
@@ -205,7 +205,7 @@ func (r CoefficientRow) change() string {
 	return "within errors"
 }
 
-// Data implements [Document].
+// Data returns the values that JSON files hold, for [Document].
 func (c *Coefficients) Data() Data {
 	rows := make([][]any, len(c.Rows))
 	for i, r := range c.Rows {

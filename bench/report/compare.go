@@ -119,7 +119,7 @@ func (c *Comparison) Match(a, b MemoryCounts, step string) {
 	}
 }
 
-// Sheets implements [Document].
+// Sheets returns the tables of the report, for [Document].
 func (c *Comparison) Sheets() []Sheet {
 	s := sheetIn("", "step | count | > | > | difference> | relative> | verdict",
 		largest(c.Rows, func(r ComparisonRow) int64 { return max(r.A, r.B) }))
@@ -201,7 +201,7 @@ func (s SnapshotSummary) sheet() Sheet {
 	return out
 }
 
-// Data implements [Document].
+// Data returns the values that JSON files hold, for [Document].
 func (c *Comparison) Data() Data {
 	return Data{
 		jsonLines(*c, func(c *Comparison) *[]ComparisonRow { return &c.Rows }),

@@ -78,7 +78,7 @@ func (d *Diagnosis) Problems() int {
 	return len(lists.Filter(d.Findings, func(f Finding) bool { return f.Problem }))
 }
 
-// Sheets implements [Document].
+// Sheets returns the tables of the report, for [Document].
 func (d *Diagnosis) Sheets() []Sheet {
 	s := Sheet{Title: d.Subject, Columns: Columns("finding | what")}
 	for _, f := range d.Findings {
@@ -128,7 +128,7 @@ func (d *Diagnosis) remedySheet() Sheet {
 	return r
 }
 
-// Data implements [Document].
+// Data returns the values that JSON files hold, for [Document].
 func (d *Diagnosis) Data() Data {
 	rows := [][]string{{"of", "type", "name", "problem", "text", "saves_bytes", "then_device_bytes", "unsafe"}}
 	for _, f := range d.Findings {

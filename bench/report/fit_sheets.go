@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Sheets implements [Document].
+// Sheets returns the tables of the report, for [Document].
 func (f *Fit) Sheets() []Sheet {
 	var sheets []Sheet
 	if len(f.Devices) > 1 {

@@ -207,7 +207,7 @@ func parseCondition(text string) (func(MatrixCell) bool, error) {
 	return func(cell MatrixCell) bool { return slices.Contains(meet, cmp.Compare(c.number(cell), n)) }, nil
 }
 
-// Sheets implements [Document].
+// Sheets returns the tables of the report, for [Document].
 func (m *Matrix) Sheets() []Sheet {
 	if len(m.SelectedColumns) > 0 {
 		return []Sheet{m.listSheet()}
@@ -327,7 +327,7 @@ func (m *Matrix) notes() []string {
 	return append(notes, warningNotes(m.Warnings)...)
 }
 
-// Data implements [Document].
+// Data returns the values that JSON files hold, for [Document].
 func (m *Matrix) Data() Data {
 	lines := make([]any, len(m.Rows))
 	for i, r := range m.Rows {

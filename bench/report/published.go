@@ -82,7 +82,7 @@ func (r *PublishedRow) relativeError() float64 {
 	return float64(d) / float64(r.Bytes)
 }
 
-// Data implements [Document].
+// Data returns the values that JSON files hold, for [Document].
 func (d *Published) Data() Data {
 	return Data{AsLines(d.Rows), Rows(`group source what torch_published gpu kind published_bytes rounding_bytes command
 		estimate_bytes estimate_low_bytes estimate_high_bytes refused`, d.Rows)}

@@ -25,7 +25,7 @@ func (r Runs) Document() Document {
 	return r
 }
 
-// Data implements [Document].
+// Data returns the values that JSON files hold, for [Document].
 func (r Runs) Data() Data { return Sweeps(r).Data() }
 
 // Sheets returns a table with a row for each run.
@@ -116,7 +116,7 @@ func (r Ranks) Sort() {
 	slices.SortStableFunc(r, func(a, b RankPlan) int { return -cmp.Compare(need(a), need(b)) })
 }
 
-// Data implements [Document].
+// Data returns the values that JSON files hold, for [Document].
 func (r Ranks) Data() Data {
 	return Sweeps(lists.Map(r, func(p RankPlan) *Report { return p.Plan })).Data()
 }
@@ -202,7 +202,7 @@ func (r Releases) Sheets() []Sheet {
 	return lists.Map(r[0].Devices, func(d Device) Sheet { return r.forDevice(d).sheet() })
 }
 
-// Data implements [Document].
+// Data returns the values that JSON files hold, for [Document].
 func (r Releases) Data() Data { return Sweeps(r).Data() }
 
 func (r Releases) forDevice(d Device) Releases {

@@ -216,7 +216,7 @@ func (s *Smoke) title() string {
 		s.Device, s.Budget)
 }
 
-// Sheets implements [Document].
+// Sheets returns the tables of the report, for [Document].
 func (s *Smoke) Sheets() []Sheet {
 	sheet := sheetIn(s.title(), "check | allocated {}>-3 | reserved {}>-2 | device {}> | verdict | -1",
 		largest(s.Checks, func(c Check) int64 { return c.Device }))

@@ -178,7 +178,7 @@ func (r *Report) speedMark() string {
 // Sweeps are reports that are written as one document: one table after the other, and CSV with the columns of all.
 type Sweeps []*Report
 
-// Sheets implements [Document].
+// Sheets returns the tables of the report, for [Document].
 func (s Sweeps) Sheets() []Sheet {
 	var all []Sheet
 	for _, r := range s {

@@ -85,7 +85,7 @@ type TimeRow struct {
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 }
 
-// Sheets implements [Document].
+// Sheets returns the tables of the report, for [Document].
 func (t *Times) Sheets() []Sheet {
 	priced := t.Price > 0 || len(t.Prices) > 0
 	columns := "gpu | memory>-2 | stage | batch> | needs> | step> | samples/s ~> | epoch>" + phrase.If(priced, "-3") +
@@ -214,7 +214,7 @@ func timeUnit(seconds float64) (string, float64) {
 	return "ms", 1e-3
 }
 
-// Data implements [Document].
+// Data returns the values that JSON files hold, for [Document].
 func (t *Times) Data() Data {
 	rows := make([][]any, len(t.Rows))
 	for i, r := range t.Rows {

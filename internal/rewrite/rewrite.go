@@ -310,7 +310,7 @@ func backUp(d fileSystem, t *target) (string, error) {
 // until all are complete.
 type osDisk struct{}
 
-// Stage implements [disk].
+// Stage writes data to a new temporary file, for [disk].
 func (osDisk) Stage(path string, data []byte, mode fs.FileMode) (string, error) {
 	p, err := CreatePending(path, mode)
 	if err != nil {
@@ -325,7 +325,7 @@ func (osDisk) Stage(path string, data []byte, mode fs.FileMode) (string, error) 
 	return p.file.Name(), nil
 }
 
-// Overwrite implements [disk].
+// Overwrite replaces the content of a file in place, for [disk].
 func (osDisk) Overwrite(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
@@ -335,7 +335,7 @@ func (osDisk) Overwrite(path string, data []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// Rename implements [disk].
+// Rename renames a file, for [disk].
 func (osDisk) Rename(from, to string) error { return os.Rename(from, to) }
 
 // Link implements [disk]. On file systems without hard links, it copies the file.
@@ -363,5 +363,5 @@ func (osDisk) Link(from, to string) error {
 	return err
 }
 
-// Remove implements [disk].
+// Remove deletes a file, for [disk].
 func (osDisk) Remove(path string) error { return os.Remove(path) }

@@ -288,7 +288,7 @@ func (t *TextTask) withReference(f func(model *modelCaller)) {
 	nn.WithoutAdapters(t.Net, func() { f(t.model) })
 }
 
-// ReferenceModel implements [train.ReferenceHolder].
+// ReferenceModel returns the frozen reference model, for [train.ReferenceHolder].
 func (t *TextTask) ReferenceModel() any {
 	if t.Reference == nil {
 		return nil

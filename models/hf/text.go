@@ -177,13 +177,13 @@ type ExtraInput interface {
 	RequireGrads()
 }
 
-// Model implements [train.Task].
+// Model returns the model to train, for [train.Task].
 func (t *TextTask) Model() any { return t.Net }
 
-// Head implements [train.Task].
+// Head returns the output layer that freeze stage head trains, for [train.Task].
 func (t *TextTask) Head() any { return t.Output }
 
-// OutputLayers implements [train.Adaptable].
+// OutputLayers returns the output layers, which get adapters only by name, for [train.Adaptable].
 func (t *TextTask) OutputLayers() []nn.Layer {
 	if t.Classes == nil {
 		return []nn.Layer{t.Output}
@@ -191,10 +191,10 @@ func (t *TextTask) OutputLayers() []nn.Layer {
 	return nil
 }
 
-// LayersToSave implements [train.Adaptable].
+// LayersToSave returns the layers of which peft trains a copy, for [train.Adaptable].
 func (t *TextTask) LayersToSave() []*nn.Layer { return t.Heads }
 
-// RequireInputGrads implements [train.Adaptable].
+// RequireInputGrads makes embeddings return tensors that require gradients, for [train.Adaptable].
 func (t *TextTask) RequireInputGrads() {
 	t.Inputs.RequireGrads()
 	if t.Extra != nil {
@@ -205,10 +205,10 @@ func (t *TextTask) RequireInputGrads() {
 // DetachesLoss implements [train.LossDetacher]: training_step of TRL's trainers returns loss.detach().
 func (t *TextTask) DetachesLoss() bool { return t.LoggedLoss }
 
-// PrepareCheckpointing implements [train.CheckpointPreparer].
+// PrepareCheckpointing makes embeddings require gradients, for [train.CheckpointPreparer].
 func (t *TextTask) PrepareCheckpointing() { t.RequireInputGrads() }
 
-// ValueHead implements [train.ValueHeadHolder].
+// ValueHead returns the model with the value head, and the head, for [train.ValueHeadHolder].
 func (t *TextTask) ValueHead() (model, head any) {
 	if t.valueHeadModel == nil {
 		return nil, nil
@@ -216,7 +216,7 @@ func (t *TextTask) ValueHead() (model, head any) {
 	return t.valueHeadModel, t.valueHeadModel.VHead
 }
 
-// Load implements [train.Task].
+// Load copies a batch of n samples to the GPU, for [train.Task].
 func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	fresh := func(op string, shape ...int64) *tensor {
 		return tape.Hold(tape.New(op, program.Batch, trace.I64, shape...))
@@ -266,17 +266,17 @@ func (t *TextTask) loadExtra(tape *trace.Tape, n int64) {
 	}
 }
 
-// Prepare implements [train.StepPreparer].
+// Prepare records what precedes the forward passes of a step, for [train.StepPreparer].
 func (t *TextTask) Prepare(f *trace.Frame) {
 	if t.policy != nil {
 		t.policy.computeLogProbs(f)
 	}
 }
 
-// EntersAutocast implements [train.AutocastTask].
+// EntersAutocast reports whether the task itself enters autocast for its forward passes.
 func (t *TextTask) EntersAutocast() bool { return t.model != nil }
 
-// Loss implements [train.Task].
+// Loss records forward and the loss of the batch, for [train.Task].
 func (t *TextTask) Loss(f *trace.Frame, loss **trace.Tensor) {
 	if t.embeddingMethod == nil {
 		f.Set(loss, t.Call(f, t.batch))
@@ -286,7 +286,7 @@ func (t *TextTask) Loss(f *trace.Frame, loss **trace.Tensor) {
 	f.Tape().Mark("forward")
 }
 
-// AdaptEmbeddings implements [train.EmbeddingAdapter].
+// AdaptEmbeddings puts a peft method at the input embeddings, for [train.EmbeddingAdapter].
 func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 	plain := t.Classes == nil && t.Extra == nil && t.Objective.IsZero() && t.Packed != SeveralSequences
 	if method.ForLanguageModels() && !plain || t.Context.Ranks > 1 {

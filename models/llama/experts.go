@@ -209,7 +209,7 @@ func NewExperts(c *Config) *ExpertWeights {
 	}
 }
 
-// QuantizeParameters implements [nn.ExpertQuantizable].
+// QuantizeParameters replaces the experts' weights by quantized ones.
 func (e *ExpertWeights) QuantizeParameters(pack func(*nn.Parameter) *nn.Parameter) {
 	in := e.firstWeight()
 	*in, e.DownProj = pack(*in), pack(e.DownProj)
@@ -223,7 +223,7 @@ func (e *ExpertWeights) firstWeight() **nn.Parameter {
 	return &e.GateUpProj
 }
 
-// WrapParameters implements [nn.ParameterWrappable].
+// WrapParameters wraps the experts' weights in adapters.
 func (e *ExpertWeights) WrapParameters(wrap nn.WrapParameter) {
 	swapped := !e.c.Experts.Clamped
 	name := "gate_up_proj"

@@ -45,7 +45,7 @@ func New(c Config) *Model {
 	return m
 }
 
-// Call implements [hf.Decoder].
+// Call records the decoder's forward, for [hf.Decoder].
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	embeds := g.Bind(g.Call(m.EmbedTokens, ids))

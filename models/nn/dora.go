@@ -8,7 +8,7 @@ type doraMagnitude struct {
 	Weight *Parameter
 }
 
-// Trained implements [Adapter].
+// Trained returns the adapter's trained parameters, for [Adapter].
 func (l *LoRALinear) Trained() []*Parameter {
 	all := []*Parameter{l.LoraA.Weight, l.LoraB.Weight}
 	if l.Magnitude != nil {

@@ -57,10 +57,10 @@ type FakeQuantizedLinear struct {
 	inputs, weights [2]*trace.Tensor
 }
 
-// Widths implements [Projection].
+// Widths returns the layer's input and output widths, for [Projection].
 func (l *FakeQuantizedLinear) Widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Dims[0] }
 
-// AdapterType implements [Projection].
+// AdapterType returns the dtype of adapters on the layer, for [Projection].
 func (l *FakeQuantizedLinear) AdapterType() trace.DType { return l.Weight.DType }
 
 // OutputWeight returns the weight of an output layer, for losses that compute the logits themselves.

@@ -31,10 +31,10 @@ func ReplaceByFloat8(model any, excluded ...Layer) (replaced int) {
 	return replaced
 }
 
-// Widths implements [Projection].
+// Widths returns the layer's input and output widths, for [Projection].
 func (l *Float8Linear) Widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Dims[0] }
 
-// AdapterType implements [Projection].
+// AdapterType returns the dtype of adapters on the layer, for [Projection].
 func (l *Float8Linear) AdapterType() trace.DType { return l.Weight.DType }
 
 // errFloat8 is PyTorch's error on GPUs without 8-bit floats.

@@ -55,10 +55,10 @@ type Projection interface {
 	AdapterType() trace.DType
 }
 
-// Widths implements [Projection].
+// Widths returns the layer's input and output widths, for [Projection].
 func (l *Linear) Widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Dims[0] }
 
-// AdapterType implements [Projection].
+// AdapterType returns the dtype of adapters on the layer, for [Projection].
 func (l *Linear) AdapterType() trace.DType { return l.Weight.DType }
 
 // Conv1D is transformers' Conv1D: a linear layer with a transposed weight.
@@ -72,10 +72,10 @@ func NewConv1D(out, in int64) *Conv1D {
 	return &Conv1D{Weight: NewParameter(in, out), Bias: NewParameter(out)}
 }
 
-// Widths implements [Projection].
+// Widths returns the layer's input and output widths, for [Projection].
 func (c *Conv1D) Widths() (in, out int64) { return c.Weight.Dims[0], c.Weight.Dims[1] }
 
-// AdapterType implements [Projection].
+// AdapterType returns the dtype of adapters on the layer, for [Projection].
 func (c *Conv1D) AdapterType() trace.DType { return c.Weight.DType }
 
 // Forward maps [..., in] to [..., out].
@@ -124,10 +124,10 @@ type Adapter interface {
 	Disable(off bool)
 }
 
-// BaseType implements [Adapter].
+// BaseType returns the dtype of the frozen layer's weight, for [Adapter].
 func (l *LoRALinear) BaseType() trace.DType { return l.BaseLayer.AdapterType() }
 
-// Disable implements [Adapter].
+// Disable turns the adapter off or on, for [Adapter].
 func (l *LoRALinear) Disable(off bool) { l.off = off }
 
 // Frozen returns the wrapped layer.

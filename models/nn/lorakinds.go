@@ -12,13 +12,13 @@ type LoRAEmbedding struct {
 	off       bool
 }
 
-// Trained implements [Adapter].
+// Trained returns the adapter's trained parameters, for [Adapter].
 func (l *LoRAEmbedding) Trained() []*Parameter { return []*Parameter{l.LoraA, l.LoraB} }
 
-// BaseType implements [Adapter].
+// BaseType returns the dtype of the frozen layer's weight, for [Adapter].
 func (l *LoRAEmbedding) BaseType() trace.DType { return l.BaseLayer.Weight.DType }
 
-// Disable implements [Adapter].
+// Disable turns the adapter off or on, for [Adapter].
 func (l *LoRAEmbedding) Disable(off bool) { l.off = off }
 
 // Frozen returns the wrapped embedding.
@@ -52,7 +52,7 @@ type LoRAConv struct {
 	off         bool
 }
 
-// Trained implements [Adapter].
+// Trained returns the adapter's trained parameters, for [Adapter].
 func (l *LoRAConv) Trained() []*Parameter {
 	all := []*Parameter{l.LoraA.Weight, l.LoraB.Weight}
 	if l.LoraB.Bias != nil {
@@ -61,10 +61,10 @@ func (l *LoRAConv) Trained() []*Parameter {
 	return all
 }
 
-// BaseType implements [Adapter].
+// BaseType returns the dtype of the frozen layer's weight, for [Adapter].
 func (l *LoRAConv) BaseType() trace.DType { return l.BaseLayer.Weight.DType }
 
-// Disable implements [Adapter].
+// Disable turns the adapter off or on, for [Adapter].
 func (l *LoRAConv) Disable(off bool) { l.off = off }
 
 // Frozen returns the wrapped convolution.

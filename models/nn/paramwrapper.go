@@ -48,13 +48,13 @@ func newParamWrapper(p *Parameter, rank int64, swapped, scaled bool) *ParamWrapp
 	return w
 }
 
-// Trained implements [Adapter].
+// Trained returns the adapter's trained parameters, for [Adapter].
 func (w *ParamWrapper) Trained() []*Parameter { return []*Parameter{w.LoraA.Weight, w.LoraB.Weight} }
 
-// BaseType implements [Adapter].
+// BaseType returns the dtype of the frozen layer's weight, for [Adapter].
 func (w *ParamWrapper) BaseType() trace.DType { return w.whole.DType }
 
-// Disable implements [Adapter].
+// Disable turns the adapter off or on, for [Adapter].
 func (w *ParamWrapper) Disable(off bool) { w.off = off }
 
 // computeDelta computes what the parametrization adds to the parameter: the two factors of a product

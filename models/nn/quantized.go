@@ -82,10 +82,10 @@ func newLinear4bit(l *Linear, double bool, compute trace.DType, shared *bool) *L
 	return q
 }
 
-// Widths implements [Projection].
+// Widths returns the layer's input and output widths, for [Projection].
 func (l *Linear4bit) Widths() (in, out int64) { return l.in, l.out }
 
-// AdapterType implements [Projection].
+// AdapterType returns the dtype of adapters on the layer, for [Projection].
 func (l *Linear4bit) AdapterType() trace.DType { return l.compute }
 
 // Forward maps [..., in] to [..., out] in the data type of x; the product is computed in the layer's compute type.
@@ -190,10 +190,10 @@ func newLinear8bit(l *Linear) *Linear8bit {
 	return q
 }
 
-// Widths implements [Projection].
+// Widths returns the layer's input and output widths, for [Projection].
 func (l *Linear8bit) Widths() (in, out int64) { return l.in, l.out }
 
-// AdapterType implements [Projection].
+// AdapterType returns the dtype of adapters on the layer, for [Projection].
 func (l *Linear8bit) AdapterType() trace.DType { return trace.F32 }
 
 // Forward maps [..., in] to [..., out].

@@ -28,10 +28,10 @@ type OwnLoopModel[B any] struct {
 	ComputeLosses func(f *trace.Frame, b B)
 }
 
-// Counts implements [models.Trainer].
+// Counts returns the model's numbers of parameters and buffers, for [models.Trainer].
 func (o *OwnLoopModel[B]) Counts() models.Counts { return Counts(o.Net, o.Criterion) }
 
-// Record implements [models.Trainer].
+// Record records training steps on the tape, for [models.Trainer].
 func (o *OwnLoopModel[B]) Record(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
 		if o.Place != nil {

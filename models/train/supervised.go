@@ -21,32 +21,32 @@ type SupervisedTask struct {
 	x, labels *trace.Tensor
 }
 
-// Model implements [Task].
+// Model returns the model to train, for [Task].
 func (s *SupervisedTask) Model() any { return s.Net }
 
-// Head implements [Task].
+// Head returns the last layer, which freeze stage head trains, for [Task].
 func (s *SupervisedTask) Head() any { return s.Last }
 
-// OutputLayers implements [Adaptable].
+// OutputLayers returns the output layers, which get adapters only by name, for [Adaptable].
 func (s *SupervisedTask) OutputLayers() []nn.Layer { return s.Embeddings }
 
-// LayersToSave implements [Adaptable].
+// LayersToSave returns nil: peft trains copies of no layers, for [Adaptable].
 func (*SupervisedTask) LayersToSave() []*nn.Layer { return nil }
 
-// RequireInputGrads implements [Adaptable].
+// RequireInputGrads makes the input require gradients, for [Adaptable].
 func (s *SupervisedTask) RequireInputGrads() {
 	if s.RequireGrads != nil {
 		s.RequireGrads()
 	}
 }
 
-// Load implements [Task].
+// Load copies a batch of n samples to the GPU, for [Task].
 func (s *SupervisedTask) Load(t *trace.Tape, n int64) {
 	x, labels := s.Sample(t, n)
 	s.x, s.labels = t.Hold(x), t.Hold(labels)
 }
 
-// Loss implements [Task].
+// Loss records forward and the loss of the batch, for [Task].
 func (s *SupervisedTask) Loss(f *trace.Frame, loss **trace.Tensor) { s.Learn(f, s.x, s.labels, loss) }
 
 // BindCrossEntropy sets *loss to the cross entropy of logits, and frees the logits.

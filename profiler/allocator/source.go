@@ -75,7 +75,7 @@ func (m *SimulatedMemory) Free() int64 { return m.total - m.used }
 // Peak returns the maximum of Used so far.
 func (m *SimulatedMemory) Peak() int64 { return m.peak }
 
-// Get implements [Source].
+// Get allocates a segment of the simulated memory, for [Source].
 func (m *SimulatedMemory) Get(size int64) (uint64, error) {
 	if err := m.takeBytes(size); err != nil {
 		return 0, err
@@ -83,13 +83,13 @@ func (m *SimulatedMemory) Get(size int64) (uint64, error) {
 	return m.nextAddress(size), nil
 }
 
-// Put implements [Source].
+// Put frees a segment, for [Source].
 func (m *SimulatedMemory) Put(_ uint64, size int64) error {
 	m.used -= roundToPages(size)
 	return nil
 }
 
-// Reserve implements [PagedSource].
+// Reserve reserves a range of addresses, for [PagedSource].
 func (m *SimulatedMemory) Reserve(size int64) (uint64, error) {
 	if size > addressSpace {
 		return 0, fmt.Errorf("a range of %d bytes is larger than the address space", size)
@@ -97,10 +97,10 @@ func (m *SimulatedMemory) Reserve(size int64) (uint64, error) {
 	return m.nextAddress(size), nil
 }
 
-// Map implements [PagedSource].
+// Map maps memory into a reserved range, for [PagedSource].
 func (m *SimulatedMemory) Map(_ uint64, size int64) error { return m.takeBytes(size) }
 
-// Unmap implements [PagedSource].
+// Unmap unmaps memory of a reserved range, for [PagedSource].
 func (m *SimulatedMemory) Unmap(_ uint64, size int64) error {
 	m.used -= roundToPages(size)
 	return nil

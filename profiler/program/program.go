@@ -307,28 +307,28 @@ func (p *Program) FLOPs() int64 { return lists.Sum(p.Ops, func(op Op) int64 { re
 
 // In files the kinds, classes, works and precisions have their names.
 
-// MarshalText implements [encoding.TextMarshaler].
+// MarshalText returns the text of String, for [encoding.TextMarshaler].
 func (k Kind) MarshalText() ([]byte, error) { return []byte(kindNames[k]), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText parses the text that MarshalText returns.
 func (k *Kind) UnmarshalText(text []byte) error { return parseName(k, text, kindNames[:]) }
 
-// MarshalText implements [encoding.TextMarshaler].
+// MarshalText returns the text of String, for [encoding.TextMarshaler].
 func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText parses the text that MarshalText returns.
 func (c *Class) UnmarshalText(text []byte) error { return parseName(c, text, classNames[:]) }
 
-// MarshalText implements [encoding.TextMarshaler].
+// MarshalText returns the text of String, for [encoding.TextMarshaler].
 func (w Work) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText parses the text that MarshalText returns.
 func (w *Work) UnmarshalText(text []byte) error { return parseName(w, text, workNames[:]) }
 
-// MarshalText implements [encoding.TextMarshaler].
+// MarshalText returns the text of String, for [encoding.TextMarshaler].
 func (p Precision) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText parses the text that MarshalText returns.
 func (p *Precision) UnmarshalText(text []byte) error { return parseName(p, text, precisionNames[:]) }
 
 // parseName sets a constant by its name.

@@ -363,7 +363,7 @@ type measuredSource struct {
 // maxAddedBytes limits the overhead of a segment, in bytes: a larger increase belongs to another process.
 const maxAddedBytes = 64 << 20
 
-// Get implements [allocator.Source].
+// Get allocates a segment of device memory, for [allocator.Source].
 func (g *measuredSource) Get(size int64) (uint64, error) {
 	addr, err := g.PagedSource.Get(size)
 	if err != nil {
@@ -375,7 +375,7 @@ func (g *measuredSource) Get(size int64) (uint64, error) {
 	return addr, nil
 }
 
-// Map implements [allocator.PagedSource].
+// Map maps memory into a reserved range, for [allocator.PagedSource].
 func (g *measuredSource) Map(addr uint64, size int64) error {
 	if err := g.PagedSource.Map(addr, size); err != nil {
 		return err
@@ -412,14 +412,14 @@ func (g *measuredSource) noteFree(addr uint64, size int64) {
 	delete(g.added, addr)
 }
 
-// Put implements [allocator.Source].
+// Put frees a segment, for [allocator.Source].
 func (g *measuredSource) Put(addr uint64, size int64) error {
 	g.of.observeMemory()
 	g.noteFree(addr, size)
 	return g.PagedSource.Put(addr, size)
 }
 
-// Unmap implements [allocator.PagedSource].
+// Unmap unmaps memory of a reserved range, for [allocator.PagedSource].
 func (g *measuredSource) Unmap(addr uint64, size int64) error {
 	g.of.observeMemory()
 	g.noteFree(addr, size)

@@ -59,7 +59,7 @@ type spillSource struct {
 // An addressRange is a segment from one address up to another, which it excludes.
 type addressRange struct{ from, to uint64 }
 
-// Get implements [allocator.Source].
+// Get allocates a segment of device memory, for [allocator.Source].
 func (m *spillSource) Get(size int64) (uint64, error) {
 	addr, err := m.SimulatedMemory.Get(size)
 	switch {
@@ -74,7 +74,7 @@ func (m *spillSource) Get(size int64) (uint64, error) {
 	return addr, err
 }
 
-// Put implements [allocator.Source].
+// Put frees a segment, for [allocator.Source].
 func (m *spillSource) Put(addr uint64, size int64) error {
 	if at := m.find(addr); at >= 0 {
 		m.host = slices.Delete(m.host, at, at+1)

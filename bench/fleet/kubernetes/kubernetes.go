@@ -165,7 +165,7 @@ func (e *Engine) kubectl(ctx context.Context, stdin []byte, args ...string) ([]b
 	return fleet.Command(ctx, stdin, noKubectl(), "kubectl "+args[0], "kubectl", args...)
 }
 
-// Check implements [fleet.Engine].
+// Check checks that the cluster can be reached, for [fleet.Engine].
 func (e *Engine) Check(context.Context) error {
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		return noKubectl()
@@ -283,7 +283,7 @@ func parseIndexes(text string) []int {
 	return all
 }
 
-// Cancel implements [fleet.Engine].
+// Cancel ends all waiting and running tasks and returns their number, for [fleet.Engine].
 func (e *Engine) Cancel(ctx context.Context) (int, error) {
 	tasks, err := e.Active(ctx)
 	if err != nil || len(tasks) == 0 {

@@ -56,7 +56,7 @@ func Partitions(ctx context.Context) ([]string, error) {
 	return slices.Compact(slices.Sorted(slices.Values(strings.Fields(out)))), err
 }
 
-// Check implements [fleet.Engine].
+// Check checks that the cluster can be reached, for [fleet.Engine].
 func (e *Engine) Check(ctx context.Context) error {
 	there, err := Partitions(ctx)
 	if err != nil {
@@ -245,7 +245,7 @@ func parseQueue(out string, gpus map[string]string) map[fleet.Task]string {
 	return tasks
 }
 
-// Cancel implements [fleet.Engine].
+// Cancel ends all waiting and running tasks and returns their number, for [fleet.Engine].
 func (e *Engine) Cancel(ctx context.Context) (int, error) {
 	gpus, err := e.arrays()
 	if err != nil {

@@ -181,10 +181,10 @@ func (d *Device) giveBack() error {
 	return d.join(errs...)
 }
 
-// Name implements [device.Device].
+// Name returns the device's name, for [device.Device].
 func (d *Device) Name() string { return d.name }
 
-// GPU implements [device.Device].
+// GPU returns the GPU's properties, for [device.Device].
 func (d *Device) GPU() device.GPU { return d.gpu }
 
 // check converts the error of a driver call to a [*CallError], and records whether the context was destroyed. Once it
@@ -223,16 +223,16 @@ func failure(call string, bytes int64, err error) error {
 	return fmt.Errorf("%s: %w", call, err)
 }
 
-// Total implements [allocator.Source].
+// Total returns the GPU's memory in bytes, for [allocator.Source].
 func (d *Device) Total() int64 { return d.gpu.Memory }
 
-// AvailableBytes implements [device.Device].
+// AvailableBytes returns the free memory in bytes, for [device.Device].
 func (d *Device) AvailableBytes() (int64, error) {
 	free, _, err := cu.MemInfo()
 	return free, d.check("cuMemGetInfo", 0, err)
 }
 
-// Get implements [allocator.Source].
+// Get allocates a segment of device memory, for [allocator.Source].
 func (d *Device) Get(size int64) (uint64, error) {
 	if err := d.room("cuMemAlloc", size); err != nil {
 		return 0, err
@@ -245,7 +245,7 @@ func (d *Device) Get(size int64) (uint64, error) {
 	return uint64(addr), nil
 }
 
-// Put implements [allocator.Source].
+// Put frees a segment, for [allocator.Source].
 func (d *Device) Put(addr uint64, size int64) error {
 	if err := d.drain(); err != nil {
 		return err
@@ -253,7 +253,7 @@ func (d *Device) Put(addr uint64, size int64) error {
 	return d.gone(d.segments, addr, d.check("cuMemFree", size, cu.MemFree(cu.DevicePtr(addr))))
 }
 
-// Reserve implements [allocator.PagedSource].
+// Reserve reserves a range of addresses, for [allocator.PagedSource].
 func (d *Device) Reserve(size int64) (uint64, error) {
 	if !d.pageable {
 		return 0, &device.UnusableError{
@@ -269,7 +269,7 @@ func (d *Device) Reserve(size int64) (uint64, error) {
 	return addr, nil
 }
 
-// Map implements [allocator.PagedSource].
+// Map maps memory into a reserved range, for [allocator.PagedSource].
 func (d *Device) Map(addr uint64, size int64) error {
 	if err := d.room("cuMemCreate", size); err != nil {
 		return err
@@ -292,7 +292,7 @@ func (d *Device) Map(addr uint64, size int64) error {
 	return nil
 }
 
-// Unmap implements [allocator.PagedSource].
+// Unmap unmaps memory of a reserved range, for [allocator.PagedSource].
 func (d *Device) Unmap(addr uint64, size int64) error {
 	if err := d.drain(); err != nil {
 		return err

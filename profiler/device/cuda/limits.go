@@ -81,7 +81,7 @@ var virtual = regexp.MustCompile(`-\d+[ABCQ]$`)
 
 var _ device.SharingReporter = (*Device)(nil)
 
-// SharingSoftware implements [device.SharingReporter].
+// SharingSoftware returns a sentence for each software that shares the GPU (MPS, vGPU).
 func (d *Device) SharingSoftware() []string {
 	var ways []string
 	if mps, err := d.id.Attribute(multiProcess); err == nil && mps != 0 {
@@ -101,7 +101,7 @@ var _ device.Limiter = (*Device)(nil)
 // LeaveFree implements [device.Limiter]. A GPU that shares the host's memory leaves an eighth of it in any case.
 func (d *Device) LeaveFree(bytes int64) { d.leave = max(d.hosts, bytes) }
 
-// FreeLimit implements [device.Limiter].
+// FreeLimit returns the number of bytes that must stay free, for [device.Limiter].
 func (d *Device) FreeLimit() int64 { return d.leave }
 
 // room returns the driver's out-of-memory error unless size more bytes are available.

@@ -19,10 +19,10 @@ var (
 	_ device.IdentityReporter = (*Device)(nil)
 )
 
-// Driver implements [device.DriverReporter].
+// Driver returns the versions of driver and CUDA, for [device.DriverReporter].
 func (d *Device) Driver() device.Driver { return d.driver }
 
-// Identity implements [device.IdentityReporter].
+// Identity returns the GPU's UUID and place, for [device.IdentityReporter].
 func (d *Device) Identity() device.Identity { return d.identity }
 
 // identify finds out which GPU it is. Whether it is a MIG slice shows in the product's name, and in NVML's name of it.
@@ -114,10 +114,10 @@ func typicalContext(gpu device.GPU) int64 {
 	return most
 }
 
-// Baseline implements [device.Observer].
+// Baseline returns the memory in use before the first allocation, for [device.Observer].
 func (d *Device) Baseline() device.Baseline { return d.baseline }
 
-// ProcessMemory implements [device.Observer].
+// ProcessMemory returns the bytes that this process uses on the GPU, for [device.Observer].
 func (d *Device) ProcessMemory() (bytes int64, ok bool) {
 	own, _ := d.processes()
 	if own == nil || own.Used < 0 {
@@ -126,7 +126,7 @@ func (d *Device) ProcessMemory() (bytes int64, ok bool) {
 	return own.Used, true
 }
 
-// Neighbors implements [device.Observer].
+// Neighbors returns the other processes on the GPU, for [device.Observer].
 func (d *Device) Neighbors() []device.Neighbor {
 	_, others := d.processes()
 	neighbors := lists.Map(others, func(p nvml.Process) device.Neighbor { return device.Neighbor(p) })
@@ -175,7 +175,7 @@ func (d *Device) processes() (own *nvml.Process, others []nvml.Process) {
 
 var _ device.ClockReporter = (*Device)(nil)
 
-// Clocks implements [device.ClockReporter].
+// Clocks returns the GPU's clock rates, for [device.ClockReporter].
 func (d *Device) Clocks() (device.Clocks, bool) {
 	if d.watched == nil {
 		return device.Clocks{}, false

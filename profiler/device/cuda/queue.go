@@ -11,13 +11,13 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Fill implements [device.Device].
+// Fill sets bytes of device memory to a value, for [device.Device].
 func (d *Device) Fill(dst uint64, value byte, bytes int64) error {
 	d.queued = true
 	return d.check("cuMemsetD8Async", bytes, cu.MemsetD8Async(cu.DevicePtr(dst), value, bytes, d.stream))
 }
 
-// Synchronize implements [device.Device].
+// Synchronize waits for all work on the device, for [device.Device].
 func (d *Device) Synchronize() error {
 	if err := d.check("cuStreamSynchronize", 0, d.stream.Synchronize()); err != nil {
 		return err
@@ -26,7 +26,7 @@ func (d *Device) Synchronize() error {
 	return nil
 }
 
-// Record implements [device.Device].
+// Record records an event on the default stream, for [device.Device].
 func (d *Device) Record() (device.Event, error) {
 	var e cu.Event
 	if n := len(d.idle); n > 0 {
@@ -52,7 +52,7 @@ type event struct {
 	event  cu.Event
 }
 
-// Since implements [device.Event].
+// Since returns the time between two events, for [device.Event].
 func (e *event) Since(earlier device.Event) (time.Duration, error) {
 	from, ok := earlier.(*event)
 	if !ok || from.device != e.device {
@@ -68,7 +68,7 @@ func (e *event) Since(earlier device.Event) (time.Duration, error) {
 	return time.Duration(ms * float64(time.Millisecond)), nil
 }
 
-// Close implements [device.Event].
+// Close frees the event, for [device.Event].
 func (e *event) Close() error {
 	e.device.idle = append(e.device.idle, e.event)
 	return nil

@@ -103,7 +103,7 @@ func (d *Device) Launch(k device.Kernel) error {
 
 var _ device.TimeFloor = (*Device)(nil)
 
-// Floor implements [device.TimeFloor].
+// Floor returns the least possible time of all launches so far, for [device.TimeFloor].
 func (d *Device) Floor() time.Duration { return d.floor }
 
 // floorOf returns the least possible time of a launch. Caches may hold data of an earlier launch, at most 128 MiB (the
@@ -164,7 +164,7 @@ type patterns struct {
 // verdictBytes is the size of that result.
 const verdictBytes = 16
 
-// Patterns implements [device.Verifier].
+// Patterns returns a writer and checker of byte patterns, for [device.Verifier].
 func (d *Device) Patterns() (device.Patterns, error) {
 	if !d.runs {
 		return nil, fmt.Errorf("%s: the driver cannot run kernels, so memory cannot be verified", d.name)
@@ -176,16 +176,16 @@ func (d *Device) Patterns() (device.Patterns, error) {
 	return &patterns{d, verdict}, nil
 }
 
-// Close implements [device.Patterns].
+// Close frees the memory of the checks, for [device.Patterns].
 func (p *patterns) Close() error { return p.device.Put(p.verdict, verdictBytes) }
 
-// Write implements [device.Patterns].
+// Write fills a range with a pattern, for [device.Patterns].
 func (p *patterns) Write(r device.Range, seed uint64) error {
 	l := kernels.Fill{To: kernels.Range(r), Seed: seed}.Launch()
 	return p.device.start(&l)
 }
 
-// Verify implements [device.Patterns].
+// Verify checks that a range holds its pattern, for [device.Patterns].
 func (p *patterns) Verify(r device.Range, seed uint64) error {
 	d := p.device
 	if err := d.Fill(p.verdict, 0, verdictBytes); err != nil {

@@ -48,30 +48,30 @@ func New(gpu device.GPU, taken int64) (*Device, error) {
 	}, nil
 }
 
-// Name implements [device.Device].
+// Name returns the device's name, for [device.Device].
 func (d *Device) Name() string { return "sim:" + d.gpu.Name }
 
-// GPU implements [device.Device].
+// GPU returns the GPU's properties, for [device.Device].
 func (d *Device) GPU() device.GPU { return d.gpu }
 
-// Simulated implements [device.Device].
+// Simulated returns true: no real GPU is used.
 func (d *Device) Simulated() bool { return true }
 
-// AvailableBytes implements [device.Device].
+// AvailableBytes returns the free memory in bytes, for [device.Device].
 func (d *Device) AvailableBytes() (int64, error) { return d.Free(), nil }
 
-// Baseline implements [device.Observer].
+// Baseline returns the memory in use before the first allocation, for [device.Observer].
 func (d *Device) Baseline() device.Baseline {
 	return device.Baseline{Others: d.takenBytes, OthersKnown: true, Context: d.gpu.Context}
 }
 
-// ProcessMemory implements [device.Observer].
+// ProcessMemory returns the bytes that this process uses on the GPU, for [device.Observer].
 func (d *Device) ProcessMemory() (bytes int64, ok bool) { return d.Used() - d.takenBytes, true }
 
-// Neighbors implements [device.Observer].
+// Neighbors returns the other processes on the GPU, for [device.Observer].
 func (d *Device) Neighbors() []device.Neighbor { return nil }
 
-// Fill implements [device.Device].
+// Fill sets bytes of device memory to a value, for [device.Device].
 func (d *Device) Fill(_ uint64, _ byte, bytes int64) error {
 	d.addTime(0, d.gpu.Roofline(0, bytes, program.FP32))
 	return nil
@@ -94,10 +94,10 @@ func (d *Device) clock(s program.Stream) *time.Duration {
 	return &d.now[s]
 }
 
-// RecordOn implements [device.Streamer].
+// RecordOn records an event on a stream, for [device.Streamer].
 func (d *Device) RecordOn(s program.Stream) (device.Event, error) { return event{d, *d.clock(s)}, nil }
 
-// Await implements [device.Streamer].
+// Await makes a stream wait for an event, for [device.Streamer].
 func (d *Device) Await(s program.Stream, e device.Event) error {
 	of, ok := e.(event)
 	if !ok || of.device != d {
@@ -111,7 +111,7 @@ func (d *Device) Await(s program.Stream, e device.Event) error {
 // Synchronize implements [device.Device]. Nothing is ever pending.
 func (d *Device) Synchronize() error { return nil }
 
-// Record implements [device.Device].
+// Record records an event on the default stream, for [device.Device].
 func (d *Device) Record() (device.Event, error) { return event{d, d.now[0]}, nil }
 
 // Close implements [device.Device]. There is nothing to release.
@@ -123,7 +123,7 @@ type event struct {
 	at     time.Duration
 }
 
-// Since implements [device.Event].
+// Since returns the time between two events, for [device.Event].
 func (e event) Since(earlier device.Event) (time.Duration, error) {
 	from, ok := earlier.(event)
 	if !ok || from.device != e.device {
@@ -132,5 +132,5 @@ func (e event) Since(earlier device.Event) (time.Duration, error) {
 	return e.at - from.at, nil
 }
 
-// Close implements [device.Event].
+// Close frees the event, for [device.Event].
 func (e event) Close() error { return nil }

@@ -161,7 +161,7 @@ func (d *DDP) makeBuckets(assigned [][]int) {
 // SetSync sets whether the next backward passes reduce gradients (no_sync).
 func (d *DDP) SetSync(on bool) { d.syncs = on }
 
-// Inputs implements [trace.Wrapper].
+// Inputs returns the dtype to which forward's arguments are cast, for [trace.Wrapper].
 func (d *DDP) Inputs() (t trace.DType, cast bool) { return t, false }
 
 // Enter implements [trace.Wrapper] and runs before forward (_pre_forward).

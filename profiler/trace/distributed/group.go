@@ -55,7 +55,7 @@ type groupMember struct {
 	first bool
 }
 
-// Enter implements [trace.Wrapper].
+// Enter runs before forward, for [trace.Wrapper].
 func (m *groupMember) Enter(args []*trace.Tensor) {
 	g := m.group
 	if m.first = !slices.Contains(g.pending, true); !m.first {
@@ -65,7 +65,7 @@ func (m *groupMember) Enter(args []*trace.Tensor) {
 	g.Enter(args)
 }
 
-// Inputs implements [trace.Wrapper].
+// Inputs returns the dtype to which forward's arguments are cast, for [trace.Wrapper].
 func (m *groupMember) Inputs() (d trace.DType, cast bool) {
 	if m.first {
 		return m.group.Inputs()
@@ -73,7 +73,7 @@ func (m *groupMember) Inputs() (d trace.DType, cast bool) {
 	return d, false
 }
 
-// Leave implements [trace.Wrapper].
+// Leave runs after forward, for [trace.Wrapper].
 func (m *groupMember) Leave(results []*trace.Tensor) {
 	g := m.group
 	if m.first && g.restore != nil { // the inputs were this module's
@@ -118,7 +118,7 @@ func (g *ParamGroup) Enter(args []*trace.Tensor) {
 	g.restore = f.tape.BeforeInputs("RegisterPostBackwardFunctionBackward", g.postBackward, args)
 }
 
-// Inputs implements [trace.Wrapper].
+// Inputs returns the dtype to which forward's arguments are cast, for [trace.Wrapper].
 func (g *ParamGroup) Inputs() (d trace.DType, cast bool) {
 	if p := g.fsdp.options.ParamType; p != nil {
 		return *p, true

@@ -296,10 +296,10 @@ func (z *ZeRO3) Modules() []*ZeROModule { return z.modules }
 // Module returns the path of the module.
 func (m *ZeROModule) Module() string { return m.module }
 
-// Inputs implements [trace.Wrapper].
+// Inputs returns the dtype to which forward's arguments are cast, for [trace.Wrapper].
 func (m *ZeROModule) Inputs() (d trace.DType, cast bool) { return d, false }
 
-// Enter implements [trace.Wrapper].
+// Enter runs before forward, for [trace.Wrapper].
 func (m *ZeROModule) Enter(args []*trace.Tensor) {
 	t := m.zero.tape
 	restore := func() {}
@@ -315,7 +315,7 @@ func (m *ZeROModule) Enter(args []*trace.Tensor) {
 	m.restore = append(m.restore, restore)
 }
 
-// Leave implements [trace.Wrapper].
+// Leave runs after forward, for [trace.Wrapper].
 func (m *ZeROModule) Leave(results []*trace.Tensor) {
 	last := len(m.restore) - 1
 	m.restore[last]()

@@ -72,10 +72,10 @@ func (m Model) nextTick() tea.Cmd {
 	})
 }
 
-// Init implements [tea.Model].
+// Init returns the first command, the next refresh, for [tea.Model].
 func (m Model) Init() tea.Cmd { return m.nextTick() }
 
-// Update implements [tea.Model].
+// Update handles a key press, a new size or a refresh, for [tea.Model].
 func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case Tick:

@@ -65,7 +65,7 @@ const keys = `
  + -               a column of the graph is a shorter or longer time
  ?                 this list; any key closes it`
 
-// View implements [tea.Model].
+// View returns the text of the screen, for [tea.Model].
 func (m Model) View() tea.View {
 	lines := []string{m.title()}
 	for i := range m.round.Samples {
