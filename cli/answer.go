@@ -304,9 +304,13 @@ func (a *app) answerPlans(ctx context.Context, in io.Reader, name string, lines 
 		}
 		return commandError{errors.New(cmp.Or(answer.Message, "nothing fits")), exitCode(answer.ExitCode)}
 	}
-	return answerInOrder(bufio.NewScanner(in),
-		func(line []byte) *report.Response { return a.answerPlan(ctx, flags, line) },
-		func(answer *report.Response) error { return report.WriteResponse(a.stdout, answer, false) })
+	return answerInOrder(bufio.NewScanner(in), func(n int, line []byte) *report.Response {
+		answer := a.answerPlan(ctx, flags, line)
+		if answer.ExitCode == int(exitUsage) {
+			answer.Message = fmt.Sprintf("%s:%d: %s", name, n, answer.Message)
+		}
+		return answer
+	}, func(answer *report.Response) error { return report.WriteResponse(a.stdout, answer, false) })
 }
 
 // answerPlan answers one request. An invalid request gets an answer, too.
@@ -318,8 +322,8 @@ func (a *app) answerPlan(ctx context.Context, flags *pflag.FlagSet, text []byte)
 	return a.runVerb(ctx, "plan", newPlanCmd, flags, r, report.JSON).response()
 }
 
-// answerInOrder answers lines concurrently and writes the answers in the order of the lines.
-func answerInOrder[A any](in *bufio.Scanner, answer func([]byte) A, write func(A) error) error {
+// answerInOrder answers lines, numbered from 1, concurrently and writes the answers in the order of the lines.
+func answerInOrder[A any](in *bufio.Scanner, answer func(int, []byte) A, write func(A) error) error {
 	in.Buffer(nil, longestRequest)
 	pending := make(chan chan A, 4*runtime.GOMAXPROCS(0))
 	var work, writer errgroup.Group
@@ -332,14 +336,14 @@ func answerInOrder[A any](in *bufio.Scanner, answer func([]byte) A, write func(A
 		}
 		return err
 	})
-	for in.Scan() {
+	for n := 1; in.Scan(); n++ {
 		line, to := bytes.Clone(in.Bytes()), make(chan A, 1)
 		if len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
 		pending <- to
 		work.Go(func() error {
-			to <- answer(line)
+			to <- answer(n, line)
 			return nil
 		})
 	}

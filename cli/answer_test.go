@@ -87,6 +87,7 @@ func TestWhatIsWrongWithARequestIsAnAnswer(t *testing.T) {
 	} {
 		require.Equal(t, int(exitUsage), answers[i+1].ExitCode)
 		require.Contains(t, answers[i+1].Message, want)
+		require.Regexp(t, fmt.Sprintf(`^[^:]+:%d: `, i+2), answers[i+1].Message)
 	}
 }
 

@@ -141,7 +141,7 @@ function question() {
     if (f.kind === "pt2") q.model ??= f.name;
     if (f.kind === "config") q.model ??= "hf:" + f.name;
     if (f.kind === "trainer") (q.files ??= []).push(f.name);
-    if (f.kind === "unknown") throw new Error(`vprof does not read ${f.name}. It reads a model's config.json or .pt2, and a ` +
+    if (f.kind === "unknown") throw new Error(`vprof cannot read ${f.name}. It reads a model's config.json or .pt2, and a ` +
       "trainer's .yaml, .json, .toml or .sh file.");
   }
   return {...q, ...flagsOf($("more").value)};

@@ -34,12 +34,12 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		"models: [a]\nboards: [t4]\nstrategy: {tasks: -1}":    "strategy.tasks: -1; a GPU can have 1 to 1000 tasks",
 		"models: [a]\nboards: [t4]\nstrategy: {device: x}":    `strategy.device: "x" is neither cuda:0 nor sim`,
 		"models: [a]\nboards: [t4]\nbatches: {a: 1}":          "f.yaml:3: batches: ",
-		"models: [a]\nboards: [t4]\nstrategy: {repeat: x}":    "f.yaml:3: cannot unmarshal",
+		"models: [a]\nboards: [t4]\nstrategy: {repeat: x}":    "f.yaml:3: invalid value `x`: need a whole number",
 		"models: [a]\nboards: [t4]\nslurm: {time: \"a\\nb\"}": "slurm.time: has a line end",
 
 		"models: [a]\nboards: [t4]\nslurm: {container: \"a\\e[2J\"}": `slurm.container: has control characters: a\x1b[2J`,
 
-		"models: 3": "cannot unmarshal",
+		"models: 3": "f.yaml:1: invalid value `3`: need a list",
 		"[":         "f.yaml",
 	} {
 		_, err := Read(strings.NewReader(text), "f.yaml")

@@ -16,7 +16,7 @@ const maxBytes = 1 << 60
 func (r *Report) check() error {
 	switch {
 	case r.Schema != Schema:
-		return fmt.Errorf("the schema is %q: need %s", r.Schema, Schema)
+		return fmt.Errorf("the schema is %q%s", r.Schema, schemaReaders[r.Schema])
 	case r.Kind != Plan && r.Kind != Sweep:
 		return fmt.Errorf("the kind is %q: need plan or sweep", r.Kind)
 	case r.Case.Model == "":

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/jsonkeys"
@@ -60,7 +62,29 @@ func Read(file string, r io.Reader) ([]*Report, error) {
 }
 
 func notAReport(file string, n int, err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("the file ends in the middle of it; write or copy the file again")
+	}
 	return &input.FormatError{File: file, Reason: fmt.Sprintf("value %d is not a %s report: %v", n, Schema, err)}
+}
+
+var schemaText = regexp.MustCompile(`"(vprof\.[a-z-]+/v\d+)"`)
+
+// schemaReaders describes files by their schema, with what reads them.
+var schemaReaders = map[string]string{
+	"vprof.program/v1": ", a recorded run; name it as a model: --model FILE",
+	FitSchema:          ", a result of fit, which vprof report shows",
+}
+
+// SchemaNote names the schema in the head of a JSON file and what reads such a file; it is empty without a schema.
+func SchemaNote(name string, head []byte) string {
+	if strings.HasSuffix(name, ".vprof") { // compressed
+		head = []byte(`"vprof.program/v1"`)
+	}
+	if found := schemaText.FindSubmatch(head); found != nil {
+		return fmt.Sprintf(" (the file has the schema %s%s)", found[1], schemaReaders[string(found[1])])
+	}
+	return ""
 }
 
 // decode reads the next value of a file. A repeated key is an error.

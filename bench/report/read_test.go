@@ -33,6 +33,8 @@ func TestReadSaysWhatIsWrongWithAFile(t *testing.T) {
 		{"  \n", "is empty"},
 		{"not json", "value 1 is not a vprof.report/v1 report"},
 		{`{"schema":"vprof.gpus/v1"}`, `the schema is "vprof.gpus/v1"`},
+		{`{"schema":"vprof.program/v1"}`, `"vprof.program/v1", a recorded run; name it as a model: --model FILE`},
+		{`{"schema":"vprof.report/v1",`, "the file ends in the middle of it"},
 		{`{"schema":"vprof.report/v1","kind":"dream"}`, `the kind is "dream"`},
 		{`{"schema":"vprof.report/v1","kind":"plan"}`, "names no model"},
 		{

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -52,8 +53,16 @@ func keyError(file string, err error) error {
 	if n, scanErr := fmt.Sscanf(e.Reason, "line %d: ", &e.Line); n == 1 && scanErr == nil {
 		_, e.Reason, _ = strings.Cut(e.Reason, ": ")
 	}
+	e.Reason = typeError.ReplaceAllStringFunc(e.Reason, func(text string) string {
+		m := typeError.FindStringSubmatch(text)
+		need := map[string]string{"[]": "a list", "int": "a whole number", "float": "a number", "string": "a text"}
+		return fmt.Sprintf("invalid value%s: need %s", m[1], cmp.Or(need[m[2]], "another kind of value"))
+	})
 	return e
 }
+
+// typeError matches the message of package yaml about a value of the wrong type, which ends with a Go type.
+var typeError = regexp.MustCompile("cannot unmarshal !!\\w+( `[^`]*`)? into (\\[\\]|[a-z]*)\\S*")
 
 // check returns an error for keys that a type does not have. Types that decode themselves check their own keys.
 func check(file string, n *yaml.Node, t reflect.Type, path string) error {

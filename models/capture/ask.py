@@ -98,8 +98,8 @@ class CuDNN:
         self.version = (number // 10000, number // 100 % 100)
         if self.version < OLDEST:
             raise Refusal(
-                f"{path} is cuDNN {self.name}; asking without a GPU begins with 9.8",
-                "PyTorch 2.8 and newer bring one: name the Python that has it with --python",
+                f"{path} is cuDNN {self.name}; cuDNN answers without a GPU from 9.8 on",
+                "name a Python that has PyTorch 2.8 or newer with --python",
             )
         b = "cudnnBackend"
         self.create, self.destroy = self.lib[b + "CreateDescriptor"], self.lib[b + "DestroyDescriptor"]
@@ -119,12 +119,12 @@ class CuDNN:
         self.device = self.make(DEVICEPROP)
         self.set(self.device, 2702, CHAR, ctypes.create_string_buffer(text, len(text)), len(text))
         if not self.finalize(self.device):
-            raise Refusal(f"cuDNN {self.name} refuses the description of the GPU")
+            raise Refusal(f"cuDNN {self.name} rejects vprof's description of the GPU; please report it")
 
     def make(self, kind):
         d = ctypes.c_void_p()
         if self.create(kind, ctypes.byref(d)):
-            raise RuntimeError(f"cuDNN makes no descriptor of type {kind}")
+            raise RuntimeError(f"cuDNN cannot create a descriptor of type {kind}; please report it")
         return d
 
     def drop(self, *descriptors):
@@ -136,7 +136,7 @@ class CuDNN:
 
     def set(self, d, attribute, kind, array, n):
         if self.set_(d, attribute, kind, n, array):
-            raise RuntimeError(f"cuDNN does not take attribute {attribute}")
+            raise RuntimeError(f"cuDNN rejects attribute {attribute}; please report it")
 
     def ints(self, d, attribute, *values, kind=INT64):
         c = ctypes.c_int64 if kind == INT64 else ctypes.c_int
@@ -161,7 +161,7 @@ class CuDNN:
         self.ints(d, 903, *strides)
         self.ints(d, 906, ord(name))
         if not self.finalize(d):
-            raise RuntimeError("cuDNN refuses a tensor")
+            raise RuntimeError("cuDNN rejects a tensor; please report it")
         return d
 
     def notes(self, config):

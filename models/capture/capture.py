@@ -156,20 +156,20 @@ def symbols_of(example, program):
 
 
 BUILDING = [  # advice for errors of a constructor, by the error's text
-    (r"missing \d+ required|required positional", "the model is built without arguments: write a function that gives them, def build(): return Model(width=64), and capture file.py:build"),
+    (r"missing \d+ required|required positional", "vprof builds the model without arguments: write a function that passes them, def build(): return Model(width=64), and capture file.py:build"),
     (r"No such file|not find|offline|connect|resolve|URLError", "capture needs no weights: build the model without loading any (weights=None, pretrained=False, from a configuration), in a function of its own"),
-    (r"cuda|nvidia|gpu", f"capture builds the model without a GPU: leave moving it there to who builds it, or {SCRIPT_DOOR}"),
+    (r"cuda|nvidia|gpu", f"capture builds the model without a GPU: do not move it to the GPU in the function that builds it, or {SCRIPT_DOOR}"),
 ]
 ADVICE = [
     (r"_forward_unimplemented|missing the required \"forward\"", "the model has no forward: capture a module whose forward calls what training calls, such as self.lit.training_step((x, y), 0) of a LightningModule"),
-    (r"differentiated Tensor|autograd\.grad|functorch transform|element 0 of tensors does not require grad", f"torch.export has no words for gradients that forward takes itself (torch.autograd.grad, torch.func.grad). Capture the model without them, or {SCRIPT_DOOR}"),
-    (r"pack_padded_sequence|'lengths' argument should be", f"how long packed sequences are depends on the numbers in a tensor. Give the layers the padded tensor, which needs no less, or {SCRIPT_DOOR}"),
-    (r"nested_tensor|NestedTensor|Unable to cast NotImplemented to Tensor", f"nested tensors are rows of lengths that depend on numbers. Pad them to one tensor, or {SCRIPT_DOOR}"),
-    (r"data.?dependent|GuardOnDataDependent|item\(\) cannot be called|Could not guard|nonzero|_local_scalar_dense|to numpy|on a meta tensor|Cannot cast .* to number", f"what runs here depends on the numbers in a tensor, which a file cannot hold. Decide it by a plain Python value or by shapes, capture the part of the model without it, or {SCRIPT_DOOR}"),
-    (r"missing \d+ required|unexpected keyword|required positional", "forward takes other inputs: name them as forward does, --input NAME=dtype[...]"),
-    (r"not a supported value|unsupported (input|output) type|pytree|type is unsupported", "forward takes or gives something that is no tensor. Return tensors, tuples or dicts (use_cache=False, return_dict=True)"),
-    (r"mat1 and mat2|size mismatch|Invalid channel|must match the size|Expected .* channels|expected input|invalid for input of size|shape", "the inputs have sizes that the model does not take: change --input, --size or --seq"),
-    (r"meta.*(not implemented|unsupported)|Could not run|no fake impl|not implemented for", f"this operator does not say what it returns: register a fake implementation (torch.library.register_fake), or {SCRIPT_DOOR}"),
+    (r"differentiated Tensor|autograd\.grad|functorch transform|element 0 of tensors does not require grad", f"torch.export cannot represent gradients that forward computes itself (torch.autograd.grad, torch.func.grad). Capture the model without them, or {SCRIPT_DOOR}"),
+    (r"pack_padded_sequence|'lengths' argument should be", f"the length of packed sequences depends on the values of a tensor. Pass the padded tensor to the layers (it needs at least as much memory), or {SCRIPT_DOOR}"),
+    (r"nested_tensor|NestedTensor|Unable to cast NotImplemented to Tensor", f"the lengths in a nested tensor depend on data. Pad it to one tensor, or {SCRIPT_DOOR}"),
+    (r"data.?dependent|GuardOnDataDependent|item\(\) cannot be called|Could not guard|nonzero|_local_scalar_dense|to numpy|on a meta tensor|Cannot cast .* to number", f"this line depends on the values of a tensor, which an exported graph does not contain. Use a Python value or a shape instead, capture the part of the model without it, or {SCRIPT_DOOR}"),
+    (r"missing \d+ required|unexpected keyword|required positional", "forward has other arguments: name them as forward does, --input NAME=dtype[...]"),
+    (r"not a supported value|unsupported (input|output) type|pytree|type is unsupported", "forward accepts or returns something that is not a tensor. Use tensors, tuples or dicts (use_cache=False, return_dict=True)"),
+    (r"mat1 and mat2|size mismatch|Invalid channel|must match the size|Expected .* channels|expected input|invalid for input of size|shape", "the inputs have sizes that the model does not accept: change --input, --size or --seq"),
+    (r"meta.*(not implemented|unsupported)|Could not run|no fake impl|not implemented for", f"this operator has no fake implementation, which computes the shape of its result: register a fake implementation (torch.library.register_fake), or {SCRIPT_DOOR}"),
 ]
 
 
@@ -185,7 +185,7 @@ def refusal(e, opts, doing):
     text = f"{type(e).__name__}: {e}"
     building = doing == "building the model"
     known = next((do for pattern, do in (BUILDING if building else ADVICE) if re.search(pattern, text, re.I)), None)
-    otherwise = "run what builds it by itself in Python; --verbose shows all of the error" if building else f"{SCRIPT_DOOR[0].upper()}{SCRIPT_DOOR[1:]}. --verbose shows all of the error"
+    otherwise = "run the function that builds the model by itself in Python; --verbose shows the whole error" if building else f"{SCRIPT_DOOR[0].upper()}{SCRIPT_DOOR[1:]}. --verbose shows the whole error"
     return Refusal(what, known or otherwise, known is not None)
 
 
@@ -260,7 +260,7 @@ def observe_with_loss(model, inputs, place, opts):
             raise
     example = Example(model, {n: i for n, i in inputs.items() if n != "labels"})
     seen = observe(model, example, place, dict(example.symbols))
-    seen.notes.append("captured without its own loss, which looks at the numbers in the labels: choose one with --loss")
+    seen.notes.append("captured without the model's own loss, which depends on the values of the labels: choose one with --loss")
     return example, seen
 
 
@@ -342,20 +342,20 @@ def write(opts, build, model, example, place, seen):
     entries, graph, batch, symbols = sized(settled, example, place, dict(example.symbols), name)
     if batch:
         seen = observe_counts(model, example, place, symbols)
-        notes.append(f"export insists on a fixed batch; {len(batch['args'])} numbers of the graph were found to follow it")
+        notes.append(f"torch.export fixed the batch size; {len(batch['args'])} numbers of the graph were found to follow it")
     nodes = nodes_of(graph["graph_module"]["graph"])
     found, number, unseen = described(build, model, example, seen, graph)
     extra = {"version": 1, "source": opts.spec, "tied": tied(model), **found, "batch": batch}
     entries[name + "/models/model.json"] = json.dumps(graph).encode()
     if unseen > len(seen.ops) // 100:
-        notes.append(f"{unseen} of {len(seen.ops)} operators of forward are not in the exported graph; lifetimes around them are a guess")
+        notes.append(f"{unseen} of {len(seen.ops)} operators of forward are not in the exported graph; when their tensors are freed is a guess")
     if begins:
         try:
             extra["first"] = first_forwards(build, example, place, nodes)
         except Exception:
             if opts.verbose:
                 traceback.print_exc()
-            notes.append("forward does more in its first call, which may need more memory: planned are the steps after it; vprof run shows both")
+            notes.append("forward does more in its first call, which may need more memory: plans describe the later steps; vprof run shows both")
     named = {n: [isinstance(d, tuple) and d[0] == "batch" for d in i.dims] for n, i in example.inputs.items() if isinstance(i, Input)}
     extra["batch_dims"] = {n: dims.index(True) for n, dims in named.items() if True in dims[1:] and not dims[0]}
     extra["cublas_workspace"] = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
@@ -371,7 +371,7 @@ def write(opts, build, model, example, place, seen):
     extra["other_way"] = other_way(model, example, place, symbols, seen)
     if extra["other_way"]:
         batch, line = extra["other_way"]
-        notes.append(f"forward does something else at batch {batch} than at {symbols['batch']}, from {line} on: other batches than {symbols['batch']} are planned as if it did the same (--input 'NAME=TYPE[batch=N,...]' captures at N)")
+        notes.append(f"forward does something else at batch {batch} than at {symbols['batch']}, from {line} on: plans of other batches assume that it does the same (--input 'NAME=TYPE[batch=N,...]' captures at N)")
     extra["checkpointed"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and not reentrant))
     extra["reentrant"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and reentrant))
     within = [any(not isinstance(m, torch.nn.Module) or m in modules for m in called) for called in (compiled, scripted)]
@@ -383,7 +383,7 @@ def write(opts, build, model, example, place, seen):
     unknown = dict.fromkeys(seen.functions.unknown)
     extra["custom_functions"] = [{"name": n, "line": line} for n, line in unknown]
     for n, line in unknown:
-        notes.append(f"{n} ({line}) has a backward of its own that looks at numbers, which the file does not hold; it is planned as one kernel that makes all gradients")
+        notes.append(f"{n} ({line}) has its own backward, which depends on values that the file does not contain; plans assume one kernel that computes all gradients")
     entries[name + "/extra/vprof.json"] = json.dumps(extra).encode()
     temporary = opts.output + ".part"
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as z:
@@ -433,7 +433,7 @@ def capture_apart(opts):
         return outcome
     where, _, number = line_of([traceback.FrameSummary(path, int(n), "") for path, n in reversed(crashed.frames)]).rpartition(":")
     line = f"{where}:{number}: {linecache.getline(where, int(number)).strip()}\n  " if where else ""
-    return told(Refusal(f"{line}Python ended by {crashed} while this ran", f"it does so on tensors without numbers: write the line another way, or {SCRIPT_DOOR}"))
+    return told(Refusal(f"{line}Python ended by {crashed} while this ran", f"this happens on tensors without values: rewrite the line, or {SCRIPT_DOOR}"))
 
 
 def arguments(argv):
@@ -461,7 +461,7 @@ def main(argv):
         except ImportError as e:
             raise Refusal(f"this Python ({sys.executable}) cannot import torch: {e}", "name another with --python, or install PyTorch 2.6 or newer (the CPU build is enough)") from e
         if tuple(int(n) for n in re.findall(r"\d+", torch.__version__)[:2]) < OLDEST_TORCH:
-            raise Refusal(f"this Python ({sys.executable}) has PyTorch {torch.__version__}", "2.6 is the oldest that exports graphs for training: name another Python with --python, or upgrade torch")
+            raise Refusal(f"this Python ({sys.executable}) has PyTorch {torch.__version__}", "need 2.6 or newer to export graphs for training: name another Python with --python, or upgrade torch")
         if not opts.verbose:
             warnings.filterwarnings("ignore")
             import logging

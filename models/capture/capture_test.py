@@ -239,7 +239,7 @@ class CaptureTest(CaptureCase):
                         return x + 1
                 """)
         self.assertRegex(str(said), r"m0\.py:8: if x\.sum\(\) > 0:")
-        self.assertIn("depends on the numbers", said.do)
+        self.assertIn("depends on the values", said.do)
 
         said = self.refusal("""
             class model(nn.Module):
@@ -250,7 +250,7 @@ class CaptureTest(CaptureCase):
         self.assertIn("vprof run", said.do)
 
         said = self.refusal("class model(nn.Module):\n    def forward(self, x):\n        x.requires_grad_()\n        return torch.autograd.grad(x.sin().sum(), x, create_graph=True)[0].sum()")
-        self.assertIn("gradients that forward takes itself", said.do)
+        self.assertIn("gradients that forward computes itself", said.do)
 
         said = self.refusal("class model(nn.Module):\n    def __init__(self, width): super().__init__()")
         self.assertIn("def build(): return Model(width=64)", said.do)
@@ -259,14 +259,14 @@ class CaptureTest(CaptureCase):
         self.assertIn("training_step((x, y), 0)", said.do)
 
         said = self.refusal("import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\nargs = p.parse_args([])")
-        self.assertIn("give the ones that it needs a default", said.do)
+        self.assertIn("give them defaults", said.do)
 
         said = self.refusal("class model(nn.Module):\n    def forward(self, x, mask): return x")
         self.assertIn("missing 1 required", str(said))
         self.assertIn("--input NAME", said.do)
 
-        self.assertIn("gives a int, not a torch.nn.Module", str(self.refusal("def model(): return 3")))
-        self.assertIn("nothing says what", str(self.refusal("model = nn.ReLU()", inputs="")))
+        self.assertIn("returns a int; need a torch.nn.Module", str(self.refusal("def model(): return 3")))
+        self.assertIn("are not known", str(self.refusal("model = nn.ReLU()", inputs="")))
         self.assertIn("is not name=dtype", str(self.refusal("model = nn.ReLU()", inputs="x")))
         self.assertIn("float77 is not a type", str(self.refusal("model = nn.ReLU()", inputs="x=float77[2]")))
 

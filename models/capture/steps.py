@@ -32,7 +32,7 @@ def blocks(model):
         if isinstance(m, (torch.nn.ModuleList, torch.nn.Sequential)) and len({type(c) for c in m}) == 1 and len(m) > len(best):
             best = list(m)
     if not best:
-        raise capture.Refusal("the model has no list of equal modules to compile one by one", "use --compile=whole or --compile=loss")
+        raise capture.Refusal("the model has no list of equal modules, which --compile=blocks compiles one by one", "use --compile=whole or --compile=loss")
     return best
 
 
@@ -200,10 +200,10 @@ class Recorder:
         capture.seed()
         self.model = capture.as_eager(build())
         if not any(p.requires_grad for p in self.model.parameters()):
-            raise capture.Refusal("the model has no parameter that is trained, so there is no step", "capture the module that has the weights, with requires_grad as in training")
+            raise capture.Refusal("the model has no trained parameter, so there is no step to record", "capture the module that has the weights, with requires_grad as in training")
         self.example = capture.Example(self.model, inputs_of(self.model))
         if "batch" not in self.example.symbols:
-            raise capture.Refusal("no input of the model has a dimension that is the batch", "call it batch: --input 'x=float32[batch,3,224,224]'")
+            raise capture.Refusal("no input of the model has a batch dimension", "name it batch: --input 'x=float32[batch,3,224,224]'")
         self.loss = loss_of(opts.loss)
 
     def forward(self):

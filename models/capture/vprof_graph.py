@@ -294,7 +294,7 @@ def line(values, batches):
     b = (values[1] - values[0]) // (batches[1] - batches[0])
     a = values[0] - b * batches[0]
     if any(v != a + b * n for v, n in zip(values, batches)):
-        raise Refusal(f"a size of the graph is {values} at the batches {list(batches)}, which no line goes through")
+        raise Refusal(f"a size of the graph is {values} at the batches {list(batches)}, which does not grow linearly with the batch")
     return a, b
 
 

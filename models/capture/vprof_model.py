@@ -143,7 +143,7 @@ def hf_model(name, opts):
     else:
         cls = getattr(transformers, (config.architectures or [""])[0], None)
         if cls is None:
-            raise Refusal(f"{path} does not say of which task its model is", f"choose with --task: {', '.join(TASKS)}")
+            raise Refusal(f"{path} does not name the task of its model", f"choose with --task: {', '.join(TASKS)}")
         make = cls
     return (lambda: make(config)), (lambda model: hf_inputs(model, config, opts))
 
@@ -189,7 +189,7 @@ def hf_inputs(model, config, opts):
             inputs["decoder_input_ids"] = text("target")
             labels = text("target")
     else:
-        raise Refusal(f"what {kind} takes as {main} is not known", f"give it with --input '{main}=float32[batch,...]'")
+        raise Refusal(f"the shape of the input {main} of {kind} is not known", f"give it with --input '{main}=float32[batch,...]'")
     if "labels" in takes:
         inputs["labels"] = labels
     return inputs
@@ -227,7 +227,7 @@ def load(spec):
     except ModuleNotFoundError as e:
         raise Refusal(f"{spec}: {e}", "install it into this Python, or run where it can be imported") from e
     except SystemExit as e:
-        raise Refusal(f"{spec}: {where} ends Python when it is imported ({e.code})", 'it gets no arguments here: give the ones that it needs a default, or parse them under if __name__ == "__main__"') from e
+        raise Refusal(f"{spec}: {where} exits when it is imported (SystemExit: {e.code})", 'vprof imports it without command-line arguments: give them defaults, or parse them under if __name__ == "__main__"') from e
     if not hasattr(module, name):
         raise Refusal(f"{spec}: {where} has no {name!r}")
     return getattr(module, name)
@@ -241,14 +241,14 @@ def own_model(spec, opts):
     def build():
         model = found if isinstance(found, torch.nn.Module) else found()
         if not isinstance(model, torch.nn.Module):
-            raise Refusal(f"{spec} gives a {type(model).__name__}, not a torch.nn.Module")
+            raise Refusal(f"{spec} returns a {type(model).__name__}; need a torch.nn.Module")
         return model
 
     if opts.inputs_from:
         batch = load(opts.inputs_from)
         return build, lambda model: of_batch(batch() if callable(batch) else batch, model, opts.inputs_from)
     if not opts.input:
-        raise Refusal(f"nothing says what {spec} takes", "give --input 'x=float32[batch,3,224,224]', or --inputs-from file.py:function")
+        raise Refusal(f"the inputs of {spec} are not known", "give --input 'x=float32[batch,3,224,224]', or --inputs-from file.py:function")
     return build, lambda model: {}
 
 
@@ -261,12 +261,12 @@ def of_batch(batch, model, where):
     if not isinstance(batch, dict):
         names = list(inspect.signature(vars(model).get("one_by_one", model.forward)).parameters)
         if len(batch) > len(names):
-            raise Refusal(f"{where} gives {len(batch)} inputs, forward takes {len(names)}")
+            raise Refusal(f"{where} returns {len(batch)} inputs, but forward accepts {len(names)}")
         batch = dict(zip(names, batch))
     batch = one_by_one(batch, model)
     first = next((t for t in batch.values() if isinstance(t, torch.Tensor) and t.dim()), None)
     if first is None:
-        raise Refusal(f"{where} gives no tensor", "return the inputs of forward: a tensor, a tuple or a dict of them")
+        raise Refusal(f"{where} returns no tensor", "return the inputs of forward: a tensor, a tuple or a dict of them")
     n = first.shape[0]
     return {k: Input(t.dtype, [("batch", max(n, 2)) if i == 0 and s == n else s for i, s in enumerate(t.shape)], t) if isinstance(t, torch.Tensor) else t for k, t in batch.items()}
 

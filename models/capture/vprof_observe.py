@@ -272,7 +272,7 @@ def refuse_sparse(tensors):
         if t.layout not in (torch.strided, torch.jagged):
             where, _, number = line_of(traceback.extract_stack()).rpartition(":")
             line = linecache.getline(where, int(number or 0)).strip()
-            raise Refusal(f"{where}:{number}: {line}\n  forward takes a sparse tensor ({str(t.layout).removeprefix('torch.')}), which a graph has as a dense one", "run the training script itself: vprof run --gpu GPU -- python train.py")
+            raise Refusal(f"{where}:{number}: {line}\n  forward takes a sparse tensor ({str(t.layout).removeprefix('torch.')}), which an exported graph stores as a dense one", "run the training script itself: vprof run --gpu GPU -- python train.py")
 
 
 def observe_counts(model, example, place, symbols):
@@ -289,7 +289,7 @@ def observe_counts(model, example, place, symbols):
         lot = max(made, key=made.get)
         seen = observe(model, example, place, symbols)
         if len(set(made.values())) > 1:
-            seen.notes.append(f"forward draws lots, and does more or less by them: planned is the draw that does most of {DRAWS}")
+            seen.notes.append(f"forward depends on random numbers: the plan is for the largest of {DRAWS} random runs")
     numbers = answers_of[model]
     if seen.counts and "batch" in symbols:
         with contextlib.suppress(Exception):  # fails if forward accepts the example's batch alone

@@ -9,7 +9,11 @@ comment=$RUNNER_TEMP/vprof-comment.md
 sarif=$RUNNER_TEMP/vprof-smoke.sarif
 printf '%s\n' "result=$result" "comment=$comment" "sarif=$sarif" >> "$GITHUB_OUTPUT"
 words=$RUNNER_TEMP/vprof-arguments
-xargs printf '%s\0' <<< "$ARGUMENTS" > "$words"
+if ! xargs printf '%s\0' <<< "$ARGUMENTS" > "$words" 2> /dev/null; then
+  text="arguments: a quote is not closed on its line, or a backslash is last: ${ARGUMENTS//'%'/'%25'}"
+  echo "::error title=vprof smoke::${text//$'\n'/'%0A'}; close the quote, or write \\' or \\\" for a literal one"
+  exit 2
+fi
 arguments=()
 while IFS= read -r -d '' word; do arguments+=("$word"); done < "$words"
 

@@ -59,7 +59,10 @@ class ActionTest(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertIn("no such $(touch ran) `touch ran`; touch ran", said)
         self.assertFalse((self.folder / "ran").exists())
-        self.assertNotEqual(self.smoke("--model 'resnet18")[0], 0, "a quote is not closed")
+        code, said, _ = self.smoke("--model 'resnet18")
+        self.assertEqual(code, 2)
+        self.assertIn("::error title=vprof smoke::arguments: a quote is not closed", said)
+        self.assertIn("--model 'resnet18; close the quote", said)
 
     def release(self, checksum=None):
         """Writes a release with an archive, and returns the URL of a server for it."""

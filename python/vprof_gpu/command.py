@@ -41,12 +41,12 @@ def failure(message: str, exit_code: int) -> VprofError:
 
 def expired(verb: str) -> VprofError:
     """Returns the exception for a call that exceeded the time limit."""
-    return VprofError(f"vprof {verb} took longer than {timeout:g} s, the limit in vprof_gpu.command.timeout", 1)
+    return VprofError(f"vprof {verb} took longer than {timeout:g} s; set vprof_gpu.command.timeout to allow more", 1)
 
 
 def unusable(why: OSError) -> VprofError:
     """Returns the exception for a binary that does not start."""
-    return VprofError(f"{binary()} does not start: {why.strerror}; say where vprof is with VPROF_BINARY", 1)
+    return VprofError(f"{binary()} does not start: {why.strerror}; set VPROF_BINARY to the path of vprof", 1)
 
 
 def binary() -> str:
@@ -62,7 +62,7 @@ def binary() -> str:
                 return str(file.locate())
     found = shutil.which("vprof")
     if found is None:
-        raise VprofError("there is no vprof: pip install vprof-gpu, or say where it is with VPROF_BINARY", 1)
+        raise VprofError("the vprof program was not found: pip install vprof-gpu, or set VPROF_BINARY to its path", 1)
     return found
 
 
@@ -108,7 +108,7 @@ def call(
     except OSError as why:
         raise unusable(why) from None
     if done.returncode not in accept or not done.stdout.strip():
-        raise failure(done.stderr.strip() or f"vprof {verb} ended with {done.returncode}", done.returncode)
+        raise failure(done.stderr.strip() or f"vprof {verb} failed with exit code {done.returncode}", done.returncode)
     document: dict[str, Any] = json.loads(done.stdout)
     return document
 
@@ -125,7 +125,7 @@ def ask(verb: str, arguments: Iterable[str], options: Mapping[str, Any]) -> dict
     except server.Expired:
         raise expired(verb) from None
     except server.Gone as last:
-        raise VprofError(f"vprof has ended before it answered. {last}".strip(), 1) from None
+        raise VprofError(f"vprof exited before it answered. {last}".strip(), 1) from None
     except OSError as why:
         raise unusable(why) from None
     text = result["content"][0]["text"]

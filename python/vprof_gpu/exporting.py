@@ -22,7 +22,7 @@ def capture(module: Any, example: Any, output: str | os.PathLike[str], batch_dim
     copy without weights.
     """
     if "fork" not in multiprocessing.get_all_start_methods():
-        raise VprofError("capture of a module needs a system that can fork; use the command: vprof capture --help", 1)
+        raise VprofError("capturing a module needs os.fork, which this system lacks; use the command vprof capture (see vprof capture --help)", 1)
     with tempfile.TemporaryDirectory() as folder:
         result = os.path.join(folder, "outcome.json")
         child = multiprocessing.get_context("fork").Process(
@@ -34,7 +34,7 @@ def capture(module: Any, example: Any, output: str | os.PathLike[str], batch_dim
             with open(result, encoding="utf-8") as f:
                 outcome = json.load(f)
         except FileNotFoundError:
-            raise VprofError(f"the process that exports ended with {child.exitcode}", 1) from None
+            raise VprofError(f"the process that exports the model exited with code {child.exitcode}", 1) from None
     if "error" in outcome:
         raise VprofError(" ".join(filter(None, (outcome["error"], outcome.get("do")))), 2)
     return os.fspath(output)

@@ -375,7 +375,7 @@ func dropped(t *testing.T, b *tab, s *served) {
 	}
 	js[any](t, b, `files.clear(), showFiles(), null`)
 	require.NoError(t, chromedp.Do(b, chromedp.SetUploadFiles(`#file`, []string{filepath.Join(folder, "photo.png")})))
-	b.await(t, `$("verdict").textContent.startsWith("No answer. vprof does not read photo.png.")`)
+	b.await(t, `$("verdict").textContent.startsWith("No answer. vprof cannot read photo.png.")`)
 	js[any](t, b, `files.clear(), showFiles(), null`)
 }
 

@@ -209,6 +209,9 @@ func TestMisspelledKeysAreGuessed(t *testing.T) {
 		{Key{"c.yaml", 3, "lora_alpah"}, "lora_alpha", "axolotl"},
 		{Key{"c.yaml", 4, "my_own_key"}, "", "axolotl"},
 	}, c.Unknown)
+	_, err = one(t, "c.yaml", "base_model: x/y\nadapter: lora\nlora_rank: 4\nmicro_batch_size: 1\n")
+	require.ErrorContains(t, err, "c.yaml:2: adapter: LoRA needs the rank of its adapters; add lora_r: N; not keys of "+
+		"axolotl: lora_rank (line 3)")
 	_, err = one(t, "c.yaml", "base_model: x/y\nadapter: lora\nlora_r: 4\nlearning_rate: 1\nmicro_batch_sise: 1\n")
 	require.EqualError(t, err,
 		"c.yaml: has keys of axolotl, but none of what tells its configurations: base_model and micro_batch_size; "+

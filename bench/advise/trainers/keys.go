@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // factReader converts the keys of a document to facts.
@@ -226,6 +228,12 @@ func (r *factReader) resolveValue(key string, v *configValue, depth int) (*confi
 	return nil, r.doc.fault(v.line, key, wrong, v.excerpt())
 }
 
+// unknownHint names the keys that the table lacks. One of them may be a misspelled key that a refusal asks for.
+func (c *Config) unknownHint() string {
+	keys := lists.Map(c.Unknown, func(k UnknownKey) string { return fmt.Sprintf("%s (line %d)", k.Path, k.Line) })
+	return phrase.If(len(keys) > 0, "; not keys of %s: %s", c.table.Trainer, strings.Join(keys, ", "))
+}
+
 // applyRules applies a table's rules to facts.
 func (c *Config) applyRules(t *Table, f facts) error {
 	for _, rule := range t.Rules {
@@ -234,7 +242,7 @@ func (c *Config) applyRules(t *Table, f facts) error {
 		}
 		at := f[rule.At].from
 		if rule.Refuse != "" {
-			return c.withFile(at).fault("%s", rule.Refuse)
+			return c.withFile(at).fault("%s%s", rule.Refuse, c.unknownHint())
 		}
 		c.Notes.If(rule.Note != "", "%v: %s", c.withFile(at), rule.Note)
 		for name, v := range rule.Set {

@@ -347,6 +347,9 @@ func misspelledHint(d *document, tables []*Table) string {
 			return fmt.Sprintf(" (line %d: did you mean %s for %s?)", e.line, near, e.key)
 		}
 	}
+	if v := d.root.get("schema"); v != nil && strings.HasPrefix(v.text, "vprof.") {
+		return fmt.Sprintf("; it is a result of vprof (%s), which vprof report or diagnose reads", v.text)
+	}
 	if d.root.get("architectures") != nil || d.root.get("model_type") != nil {
 		return fmt.Sprintf("; it is a model's configuration: --model hf:%s", d.file)
 	}

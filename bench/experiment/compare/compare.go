@@ -66,7 +66,7 @@ func Read(r io.Reader, name, label string) (*ComparedFile, error) {
 		err = side.addSmokeTest(whole, name)
 	default:
 		err = input.FileErrorf(name, "unknown format: need a result of vprof plan, sweep, run or smoke, reference "+
-			"records or a memory snapshot of PyTorch")
+			"records or a memory snapshot of PyTorch%s", report.SchemaNote(name, head))
 	}
 	if err != nil {
 		return nil, err
