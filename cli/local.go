@@ -75,8 +75,7 @@ func (l *localFlags) register(cmd *cobra.Command, b *gpuFlags) {
 	f := cmd.Flags()
 	f.BoolVar(&l.auto, "auto", false, autoUsage)
 	f.BoolVar(&l.profile, "profile", false, "like --auto, and also measure the result on the GPU")
-	b.registerDevice(cmd,
-		"measure on this `device`, like cuda:0; sim:NAME simulates a GPU, as --gpu does")
+	b.registerDevice(cmd, "measure on this `device`, like cuda:0; sim:NAME simulates a GPU, as --gpu does")
 	f.StringVar(&l.others, "other-processes", "", "assume that other processes use this `size` of memory, like 1GiB")
 }
 

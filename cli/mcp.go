@@ -173,10 +173,9 @@ const (
 )
 
 // agentInstructions tell an agent how to use the tools.
-const agentInstructions = "vprof estimates the GPU memory of PyTorch training before it runs. " +
-	"Name the GPU (gpu) and the model or a trainer's file (files). " +
-	"plan judges a batch, fit finds the largest safe batch, smoke checks a whole training, " +
-	"diagnose reads an out-of-memory error (text) or log. Judge by the upper end of an interval. " +
+const agentInstructions = "vprof estimates the GPU memory of PyTorch training before it runs. Name the GPU (gpu) and " +
+	"the model or a trainer's file (files). plan judges a batch, fit finds the largest safe batch, smoke checks a " +
+	"whole training, diagnose reads an out-of-memory error (text) or log. Judge by the upper end of an interval. " +
 	"Answers are short tables; \"report\": true gives all as JSON."
 
 // requestSchema returns the JSON Schema of a verb's requests: flags that its help shows; others are in

@@ -35,8 +35,7 @@ func (w *withoutFlags) registerData(cmd *cobra.Command) {
 		"distribution such as lognormal:mean=512,p95=1500 (default: the length to which the script truncates)")
 	f.StringVar(&w.Shapes, "data-shapes", "", "JSON `file` that describes the columns, images and samples of absent "+
 		"data (see vprof help run)")
-	f.BoolVar(&w.fetch, "fetch", false,
-		"fetch configurations and headers of weights from HF_ENDPOINT, no values")
+	f.BoolVar(&w.fetch, "fetch", false, "fetch configurations and headers of weights from HF_ENDPOINT, no values")
 }
 
 func (w *withoutFlags) resolve() (_ script.Without, err error) {

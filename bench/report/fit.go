@@ -151,8 +151,7 @@ func CompareBools(a, b bool) int {
 
 // configurationText names the fields of a case that choices of several stages can share.
 func (c Choice) configurationText() string {
-	return fmt.Sprint(c.Case.AMP, c.Case.Checkpointing, c.Case.Strategy, c.Case.Settings.Assignments(),
-		c.savingsText())
+	return fmt.Sprint(c.Case.AMP, c.Case.Checkpointing, c.Case.Strategy, c.Case.Settings.Assignments(), c.savingsText())
 }
 
 // savingsText lists the memory-saving options in words, with an optimizer that replaces the system's own.

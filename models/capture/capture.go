@@ -22,7 +22,7 @@ var script string
 
 // scriptModules are the Python modules of the script. Each begins with a description of its purpose.
 //
-//go:embed vprof_model.py vprof_export.py vprof_observe.py vprof_gpu.py vprof_graph.py vprof_known.py
+//go:embed vprof_model.py vprof_export.py vprof_observe.py vprof_device.py vprof_graph.py vprof_known.py
 //go:embed vprof_backward.py vprof_host.py vprof_child.py vprof_choices.py vprof_kernels.py
 var scriptModules embed.FS
 

@@ -46,7 +46,7 @@ def find_parts(texts):
 
 import vprof_export
 import vprof_observe
-from vprof_gpu import described_gpu, marks_of_gpu
+from vprof_device import described_gpu, marks_of_gpu
 from vprof_export import hide_tracing, name_devices, paths_of_the_example, shape_recurrent_layers, sized
 from vprof_graph import align, carried, functions, lifetimes, names_in, names_of, nodes_of, rewire
 from vprof_model import SCRIPT_DOOR, TASKS, Input, Refusal, first_line, resolve

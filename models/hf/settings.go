@@ -104,8 +104,7 @@ func LossSettings() []models.Setting {
 			"1 if --set chunked-loss has the scores of all chunks at a time, as torchtune's "+
 				"CEWithChunkedOutputLoss does; 0 if one chunk's"),
 		models.SwitchSetting(plainSetting, 0,
-			"1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused loss "+
-				"does"),
+			"1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused loss does"),
 		models.SwitchSetting(fusedSetting, 0,
 			"1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does"),
 		models.Setting{

@@ -256,8 +256,7 @@ func (s *outputLayerSearch) followLabels(v int32) error {
 		v, next = inputOf(&s.p.Nodes[i], "self"), i
 	}
 	if v < 0 || shifted != (padded || s.dropsLastLogits) {
-		return errors.New(
-			"logits and labels are not shifted as for predicting the next token")
+		return errors.New("logits and labels are not shifted as for predicting the next token")
 	}
 	s.found.labels, s.found.unshifted = v, !shifted
 	return nil

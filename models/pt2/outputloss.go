@@ -133,8 +133,7 @@ func (h *fusedHead) checkCallable() error {
 	switch s := h.t.c.Strategy; {
 	case s == nil || s.Name == models.DDP:
 	case s.Name == models.PP:
-		return errors.New(
-			"vprof supports chunked losses of exported models without pipelines; use another --strategy")
+		return errors.New("vprof supports chunked losses of exported models without pipelines; use another --strategy")
 	case h.l.loss < 0:
 		return errors.New("ranks gather the output layer within the model, which returns logits; use a model " +
 			"that returns its loss, or --strategy ddp")

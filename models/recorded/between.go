@@ -183,8 +183,7 @@ func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recordi
 	if float64(unmatched) > mostUnmatched*float64(bytes) {
 		return nil,
 			fmt.Errorf("cannot interpolate to batch %d: the steps at batch %d and %d have too little in common; "+
-				"record "+
-				"more sizes with --batch of vprof capture", batch, r.Batch, far.Batch)
+				"record more sizes with --batch of vprof capture", batch, r.Batch, far.Batch)
 	}
 	return &out, nil
 }

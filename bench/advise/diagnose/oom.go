@@ -118,8 +118,7 @@ func HostMemoryFinding(line string) report.Finding {
 		Evidence: []string{line},
 		Advice: []string{
 			"request more host memory: sbatch --mem or --mem-per-cpu, resources.limits.memory of a pod",
-			"use less of it: fewer DataLoader workers, less offloading to the host, weights loaded " +
-				"by one rank",
+			"use less of it: fewer DataLoader workers, less offloading to the host, weights loaded by one rank",
 		},
 	}
 }
