@@ -12,7 +12,7 @@ import unittest.mock
 
 HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
 sys.path.insert(0, HOOK)
-from vprof_hook import moved, options
+from vprof_hook import memory, moved, options
 
 START = """
     import os, sys
@@ -178,6 +178,14 @@ class OptionsTest(unittest.TestCase):
         self.assertEqual(options.values["kind"], "a")
         with unittest.mock.patch.object(sys, "argv", "train.py x --layers 3 --kind b --betas 1 2 --seed 4".split()):
             self.assertEqual((parser.parse_args().layers, replaced.call_count), (3, 4))
+
+    def test_an_object_that_has_the_class_of_modules_and_no_variables_is_none(self):
+        class Library:
+            __slots__ = ()
+            __class__ = property(lambda self: types.ModuleType)
+
+        with unittest.mock.patch.dict(sys.modules, {"library": Library()}):
+            self.assertIn(sys.modules[__name__], [module for module, _ in memory.modules()])
 
     def test_options_of_programs_that_start_a_script_are_not_its_own(self):
         for package, launches in (("torch.distributed", True), ("accelerate.commands", True), ("", False)):

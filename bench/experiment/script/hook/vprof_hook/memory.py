@@ -348,9 +348,12 @@ def frame_of_user(frame, libraries):
 
 
 def modules():
-    """Yields (module, variables) of the imported modules. Reading __dict__ directly does not load lazy modules."""
+    """Yields (module, variables) of the imported modules. Reading __dict__ directly does not load lazy modules.
+
+    Libraries of cffi have the class of modules by __class__, but not by their type, and no __dict__.
+    """
     for module in list(sys.modules.values()):
-        if isinstance(module, types.ModuleType):
+        if issubclass(type(module), types.ModuleType):
             yield module, object.__getattribute__(module, "__dict__")
 
 
