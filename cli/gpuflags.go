@@ -59,13 +59,11 @@ func (f *gpuFlags) register(cmd *cobra.Command, gpuUsage string) {
 	completeFlag(cmd, "gpu", device.Names)
 }
 
-// registerDevice adds --device.
 func (f *gpuFlags) registerDevice(cmd *cobra.Command, usage string) {
 	f.flags.StringVar(&f.device, "device", "", usage)
 	completeFlag(cmd, "device", deviceNames)
 }
 
-// registerHostMemory adds --host-memory.
 func (f *gpuFlags) registerHostMemory() {
 	f.flags.Var(&setOnceFlag{target: &f.host}, "host-memory",
 		"also check that host memory of this `size` suffices, like 64GiB or 64 (GiB)")

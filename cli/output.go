@@ -75,7 +75,6 @@ func (o *output) alsoWrite(file string) error {
 	return o.open()
 }
 
-// save writes the files.
 func (o *output) save(d report.Document) error {
 	if d, ok := d.(interface{ SetOrigins(report.Origins) }); ok && o.fromModel {
 		d.SetOrigins(o.origins)
@@ -88,7 +87,6 @@ func (o *output) save(d report.Document) error {
 	return nil
 }
 
-// print writes to standard output.
 func (o *output) print(d report.Document) error {
 	o.app.printed = d
 	if o.reportFormat == report.Table {

@@ -136,7 +136,6 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	return o.run(ctx, here, jobs, warnings)
 }
 
-// answerRequests answers the requests of a file.
 func (o *planOptions) answerRequests(ctx context.Context) error {
 	if o.requestFile == "" {
 		return usagef("--json-lines needs the requests; name their file with --json-request FILE (- for standard " +

@@ -102,7 +102,6 @@ type reportView struct {
 	make      viewFunc
 }
 
-// views returns the values of --to.
 func views() []reportView {
 	return []reportView{
 		{"page", []string{".html", ".htm"}, "report.html", false, pageView},

@@ -56,7 +56,6 @@ func runsIn(ctx context.Context, a *app, files []runFile) ([]*report.Report, err
 	return all, nil
 }
 
-// runsOf returns the reports of one file.
 func runsOf(ctx context.Context, a *app, data []byte, name string) ([]*report.Report, error) {
 	// A snapshot is no run, but people have both.
 	if snapshot.IsSnapshot(data[:min(len(data), 16)]) {

@@ -48,7 +48,6 @@ func (f *settingFlags) register(flags *pflag.FlagSet) {
 			"as `name=value` (repeatable)")
 }
 
-// sets reports whether a --set pair sets this name.
 func (f *settingFlags) sets(name string) bool {
 	return slices.ContainsFunc(f.pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 }

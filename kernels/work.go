@@ -103,7 +103,6 @@ func consumeRange(ranges []Range, i int, bytes int64) {
 	ranges[i].Bytes -= bytes
 }
 
-// elements returns the number of whole elements in a range.
 func (p *launchPlan) elements(r Range) int64 { return r.Bytes / p.t.Size() }
 
 // largestRange returns the place of the range with most bytes; -1 if there is none.

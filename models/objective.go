@@ -50,6 +50,7 @@ var dpoLosses = []string{"aot", "apo_down", "apo_zero", "exo_pair", "hinge", "ip
 
 // The trainers whose loss code differs from TRL's.
 const (
+	AsAxolotl      = "axolotl"
 	AsLLaMAFactory = "llama-factory"
 	AsSwift        = "ms-swift"
 	AsTorchtune    = "torchtune"
@@ -92,7 +93,7 @@ func (o *Objective) otherTrainers() []string {
 	if o.Name == GRPO {
 		return []string{AsSwift}
 	}
-	return []string{AsLLaMAFactory, AsSwift, AsTorchtune}
+	return []string{AsAxolotl, AsLLaMAFactory, AsSwift, AsTorchtune}
 }
 
 // DefaultCompletion is TRL's default max_completion_length. maxCompletion is the largest accepted value.

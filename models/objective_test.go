@@ -33,7 +33,7 @@ func TestBadObjectivesAreNamed(t *testing.T) {
 		"":                           `there is no objective ""; all: cpo, dpo, gkd`,
 		"dpp":                        `there is no objective "dpp"; near it: dpo`,
 		"dpo:":                       `"" is not key=value; the options of dpo are precomputed, packed, as`,
-		"dpo:as=verl":                `as: "verl" is none of llama-factory, ms-swift, torchtune`,
+		"dpo:as=verl":                `as: "verl" is none of axolotl, llama-factory, ms-swift, torchtune`,
 		"dpo:old":                    `dpo has no option "old", only grpo; the options of dpo are precomputed`,
 		"grpo:reference,precomputed": `grpo has no option "precomputed", only dpo, kto`,
 		"grpo:as=torchtune":          `as: "torchtune" is none of ms-swift`,

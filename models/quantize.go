@@ -66,6 +66,8 @@ const (
 	PackedHeadSetting = "packed-head"
 	// HalfEmbeddingsSetting keeps embeddings and output layer in half precision, next to norms in fp32.
 	HalfEmbeddingsSetting = "half-embeddings"
+	// FP32EmbeddingsSetting keeps norms, embeddings and output layer in fp32 if other weights are in half precision.
+	FP32EmbeddingsSetting = "fp32-embeddings"
 	// DeviceMapSetting is how the model is moved to the GPU: as [Case.LoadsOnGPU] decides (0), by
 	// from_pretrained(device_map) (1), or by model.to(device) (2).
 	DeviceMapSetting = "device-map"

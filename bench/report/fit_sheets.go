@@ -28,7 +28,6 @@ func (f *Fit) Sheets() []Sheet {
 	return sheets
 }
 
-// memory returns the memory of a device, in bytes.
 func (f *Fit) memory(device string) int64 {
 	d, _ := find(f.Devices, device)
 	return d.Memory

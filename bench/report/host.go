@@ -77,7 +77,6 @@ func (h *HostMemory) available() string {
 	return "its " + bytesize.Format(h.Memory)
 }
 
-// text returns the interval for a line of text.
 func (i Interval) text() string {
 	if i.Low == i.High {
 		return bytesize.Format(i.Bytes)

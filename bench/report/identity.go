@@ -89,8 +89,7 @@ func NameDevices(reports ...*Report) {
 
 func (r *Report) warnUnidentified(d Device) {
 	w := Warning{
-		What: fmt.Sprintf("the files do not identify GPU %s: all runs on %s are treated as one GPU", d.Name,
-			d),
+		What: fmt.Sprintf("the files do not identify GPU %s: all runs on %s are treated as one GPU", d.Name, d),
 		Hint: "measure again with this vprof, which records the GPU's UUID",
 	}
 	if !slices.Contains(r.Warnings, w) {

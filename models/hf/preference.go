@@ -1,6 +1,8 @@
 package hf
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
@@ -31,10 +33,18 @@ func (p *preferenceTask) loss(f *frame, b TextBatch) *tensor {
 	}
 	logits, logps := p.forward(g, b, p.task.model)
 	loss := g.Bind(p.dpoLoss(g, b, logps, kl))
-	if p.objective.LikeTrainer == "" && logits != nil {
+	if p.usesTRL() && logits != nil {
 		p.logMetrics(g, logits)
 	}
 	return g.Return(loss)
+}
+
+// usesTRL reports whether TRL's trainers make the step. axolotl replaces only their log-probabilities and entropies,
+// ms-swift only the call of the model where there is no reference (rlhf_mixin.py).
+func (p *preferenceTask) usesTRL() bool {
+	o := p.objective
+	return slices.Contains([]string{"", models.AsAxolotl}, o.LikeTrainer) ||
+		o.LikeTrainer == models.AsSwift && !o.UsesReference()
 }
 
 // forward returns logits and the log-probabilities of rows. TRL's function keeps the model's output until it returns;
@@ -48,7 +58,7 @@ func (p *preferenceTask) forward(f *frame, b TextBatch, model *modelCaller) (log
 		}
 		return nil, f.Bind(f.BindAll(model.logProbs(f, b, types...))[0].Sum(false, -1))
 	}
-	if p.objective.LikeTrainer == "" {
+	if p.usesTRL() {
 		logits = f.Bind(model.castLogits(f, b))
 		return logits, f.Bind(p.logps(f, logits, b.IDs))
 	}
@@ -139,9 +149,13 @@ func (p *preferenceTask) logps(f *frame, logits, ids *tensor) *tensor {
 // selectiveLogSoftmax records selective_log_softmax of TRL, or of another trainer: row by row, or by a kernel.
 func selectiveLogSoftmax(f *frame, logits, labels *tensor, trainer string) *tensor {
 	if trainer == "" && f.Tape().Rules().Libraries.LogKernels {
-		return kernelLogProbs(f, logits, labels)
+		return kernelLogProbs(f, logits, labels, 4)
 	}
 	g := f.FuncFrame(logits, labels)
+	if trainer == models.AsAxolotl { // a kernel like TRL's, without entropies, of a copy of the logits
+		flat, index := g.Bind(logits.Reshape(-1, logits.Size(-1))), g.Bind(labels.Reshape(-1))
+		return g.Return(kernelLogProbs(g, flat, index, 2).View(labels.Shape()...))
+	}
 	index := g.Bind(labels.Unsqueeze(-1))
 	rows := g.BindAll(logits.Unbind(0))
 	var y *tensor
@@ -196,7 +210,7 @@ func (p *preferenceTask) dpoLoss(f *frame, b TextBatch, logps, kl *tensor) *tens
 // the cross entropy of chosen answers if the trainer has one, which it computes before the log-probabilities. SimPO
 // is CPOTrainer with cpo_alpha=0.
 func (p *preferenceTask) referenceFreeLoss(f *frame, b TextBatch) *tensor {
-	if p.objective.LikeTrainer != "" {
+	if !p.usesTRL() {
 		_, logps := p.forward(f, b, p.task.model)
 		parts := f.BindAll(logps.Chunk(2, 0))
 		odds := f.Bind(p.oddsOrMargins(parts))
@@ -249,7 +263,7 @@ func (p *preferenceTask) logMetrics(f *frame, logits *tensor) {
 	f.Tape().NoGrad(func() {
 		g := f.FuncFrame()
 		shifted := g.Bind(logits.Detach().Slice(1, 0, logits.Size(1)-1))
-		if !f.Tape().Rules().Libraries.LogKernels {
+		if p.objective.LikeTrainer == "" && !f.Tape().Rules().Libraries.LogKernels {
 			recordEntropies(g, shifted)
 		}
 		rows := shifted.Size(0)

@@ -146,17 +146,18 @@ func forEachTile(f *frame, d trace.DType, x, weight *tensor, show func(scores *t
 }
 
 // kernelLogProbs records selective_log_softmax_and_entropy of TRL 1.14: one kernel computes log-probabilities and
-// entropies of logits [rows, tokens, vocabulary], another one the gradient of the logits.
-func kernelLogProbs(f *frame, logits, labels *tensor) *tensor {
+// entropies of logits [rows, tokens, vocabulary], another one the gradient of the logits. The first half of the
+// kernel's results is not saved for backward.
+func kernelLogProbs(f *frame, logits, labels *tensor, results int) *tensor {
 	return f.Apply(&trace.Function{
 		Name: "_LogProbEntropyFunctionBackward",
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-			t, of := f.Tape(), make([]*tensor, 4)
+			t, of := f.Tape(), make([]*tensor, results)
 			for i := range of {
 				of[i] = f.Bind(t.Empty(trace.F32, in[1].Shape()...))
 			}
 			t.Kernel("_forward_kernel", in[0].Numel(), of, in)
-			ctx.SaveForBackward(in[0], in[1], of[2], of[3])
+			ctx.SaveForBackward(append([]*tensor{in[0], in[1]}, of[results/2:]...)...)
 			return of[:1]
 		},
 		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {

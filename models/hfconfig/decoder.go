@@ -24,6 +24,8 @@ func newDecoder(name string, layers, width, classes int64, length models.Setting
 			models.SwitchSetting(models.HalfEmbeddingsSetting, 0, "1 if embeddings and the output layer are in half "+
 				"precision again beside fp32 norms, as in TRL before 1 with bf16 (peft_module_casting_to_bf16), 0 if "+
 				"they have the type of --weights"),
+			models.SwitchSetting(models.FP32EmbeddingsSetting, 0, "1 if norms, embeddings and the output layer are in "+
+				"fp32, as in axolotl without adapters and flash attention"),
 		}, hf.LossSettings()...),
 		only: decoderTaskSettings(),
 		notes: []string{

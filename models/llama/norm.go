@@ -68,7 +68,6 @@ func (n *layerNorm1P) Forward(f *frame, x *tensor) *tensor {
 	return y
 }
 
-// cohereForward records CohereLayerNorm.forward.
 func (n *norm) cohereForward(f *frame, x *tensor) *tensor {
 	d := x.DType()
 	f.Set(&x, x.To(trace.F32))

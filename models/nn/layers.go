@@ -217,7 +217,11 @@ type Embedding struct {
 }
 
 // NewEmbedding returns torch.nn.Embedding(n, width).
-func NewEmbedding(n, width int64) *Embedding { return &Embedding{Weight: NewParameter(n, width)} }
+func NewEmbedding(n, width int64) *Embedding {
+	e := &Embedding{Weight: NewParameter(n, width)}
+	e.Weight.IsEmbedding = true
+	return e
+}
 
 // RequireGrads makes the results require gradients although the table is frozen, as the forward hook of transformers'
 // enable_input_require_grads() does.

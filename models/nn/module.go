@@ -57,6 +57,7 @@ type Parameter struct {
 	DType       trace.DType
 	Frozen      bool // requires_grad=False
 	IsElsewhere bool // on another pipeline rank
+	IsEmbedding bool // of an [Embedding]
 	// Strides are the strides of a parameter that is dense but not contiguous; nil if it is contiguous.
 	Strides []int64
 	// load, if not nil, allocates the parameter on the GPU instead of a plain copy. movesLater leaves that to

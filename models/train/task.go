@@ -165,7 +165,10 @@ type taskTrainer struct {
 func newTrainer(task Task, c models.Case) (*taskTrainer, error) {
 	castWeights(nn.NewTree(task.Model()), c.Weights)
 	if c.IsSwitchOn(models.HalfEmbeddingsSetting) {
-		castEmbeddings(nn.NewTree(task.Model()), computeType(c))
+		castNamed(nn.NewTree(task.Model()), castToBF16Names, computeType(c))
+	}
+	if c.IsSwitchOn(models.FP32EmbeddingsSetting) {
+		castNamed(nn.NewTree(task.Model()), axolotlFP32Names, trace.F32)
 	}
 	t := &taskTrainer{task: task, c: c}
 	t.graph, _ = task.(Graph)
@@ -189,6 +192,9 @@ func newTrainer(task Task, c models.Case) (*taskTrainer, error) {
 		t.reference = nn.NewTree(r.ReferenceModel())
 		for _, p := range t.reference.Parameters {
 			p.DType, p.Frozen = dtypeOf(referenceWeights(c)), true
+		}
+		if c.IsSwitchOn(models.FP32EmbeddingsSetting) {
+			castNamed(t.reference, axolotlFP32Names, trace.F32)
 		}
 	}
 	if err := freezeUnselected(t.net, c); err != nil {
@@ -324,6 +330,9 @@ func (t *taskTrainer) optimizer(s *Session, trained []*trace.Tensor) *optim.Opti
 	var opt *optim.Optimizer
 	if err == nil {
 		opt, err = s.OptimizerOfTensors(t.c, defaultOptimizer, t.ranks, t.ranks.Groups(trained)...)
+	}
+	if err == nil && t.c.Loop == models.LoopTrainer && s.Linears == nil { // Trainer.create_optimizer
+		opt.FP32States = Tensors(lists.Filter(t.net.Parameters, func(p *nn.Parameter) bool { return p.IsEmbedding }))
 	}
 	if err == nil && t.c.InBackward {
 		err = s.InBackward(t.c, defaultOptimizer, Tensors(Trainable(t.net.Parameters)))

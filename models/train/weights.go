@@ -26,12 +26,16 @@ func castWeights(tree *nn.Tree, w models.WeightType) {
 	}
 }
 
+// axolotlFP32Names matches the names of parameters that axolotl keeps in fp32 without adapters and flash attention.
+var axolotlFP32Names = regexp.MustCompile(`norm|lm_head|embed_tokens|embed_in|embed_out|word_embeddings|\.gate\.`)
+
 // castToBF16Names matches the names of embeddings and output layers in peft_module_casting_to_bf16.
 var castToBF16Names = regexp.MustCompile(`lm_head|embed_tokens|wte|wpe`)
 
-func castEmbeddings(tree *nn.Tree, to trace.DType) {
+// castNamed sets the data type of parameters whose names match.
+func castNamed(tree *nn.Tree, names *regexp.Regexp, to trace.DType) {
 	for i, name := range tree.Names() {
-		if castToBF16Names.MatchString(name) {
+		if names.MatchString(name) {
 			tree.Parameters[i].DType = to
 		}
 	}

@@ -85,7 +85,6 @@ func (s *blockSlab) block(id blockID) *Block {
 	return &s.chunks[(id-1)/slabChunk][(id-1)%slabChunk]
 }
 
-// newBlock returns an empty block with a new number.
 func (s *blockSlab) newBlock() *Block {
 	if b := s.block(s.recycled); b != nil {
 		s.recycled = b.next

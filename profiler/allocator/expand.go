@@ -154,7 +154,6 @@ func (a *Allocator) unmapBlock(b *Block) error {
 	return nil
 }
 
-// unmapRange unmaps size bytes at addr page by page.
 func (a *Allocator) unmapRange(addr uint64, size, page int64) error {
 	for at := int64(0); at < size; at += page {
 		if err := a.paged.Unmap(addr+uint64(at), page); err != nil {

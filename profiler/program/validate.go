@@ -119,7 +119,6 @@ func (v *validator) expectState(b uint32, want bufferState) error {
 	return nil
 }
 
-// isKnownStream reports whether the program has a stream.
 func (v *validator) isKnownStream(s Stream) bool { return int(s) < max(1, len(v.p.Streams)) }
 
 func (v *validator) record(event uint32) error {

@@ -58,7 +58,6 @@ func (l *StepLoop) Step(ctx context.Context, batches ...*ReplayableSteps) error 
 // Stats returns the allocator's statistics, with peaks since the loop began.
 func (l *StepLoop) Stats() allocator.Stats { return l.heap.Stats() }
 
-// execute executes a part.
 func (l *StepLoop) execute(ctx context.Context, p *actionList) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

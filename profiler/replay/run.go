@@ -168,7 +168,6 @@ func (r *Run) endedBefore(step int, name string) bool {
 	return name == "" || !r.hasPhase(step, name)
 }
 
-// hasPhase reports whether a phase of this name ended in a step.
 func (r *Run) hasPhase(step int, name string) bool {
 	return slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.Step == step && p.Name == name })
 }

@@ -58,12 +58,10 @@ type location struct {
 	python           bool
 }
 
-// location returns the current location.
 func (in *interpreter) location() location {
 	return location{in.op, in.native, in.node, in.place, in.python}
 }
 
-// resume restores a location.
 func (in *interpreter) resume(p location) {
 	in.op, in.native, in.node, in.place, in.python = p.op, p.native, p.node, p.place, p.python
 }

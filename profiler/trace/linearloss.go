@@ -124,7 +124,6 @@ func newLinearLoss(f *Frame, x, weight, target *Tensor, needsX, needsWeight bool
 	return l
 }
 
-// run records all chunks.
 func (l *linearLoss) run(f *Frame) {
 	// The logits in half precision and the rows of the weight's gradient live until the next ones exist.
 	var half, rows *Tensor
@@ -142,7 +141,6 @@ func (l *linearLoss) run(f *Frame) {
 	}
 }
 
-// rowsFrom returns the number of rows of the chunk that begins at from.
 func (l *linearLoss) rowsFrom(from int64) int64 { return min(l.chunk, l.x.shape[0]-from) }
 
 // lossOf computes the logits of a chunk, adds its loss, and overwrites the logits by the scaled softmax.

@@ -56,6 +56,7 @@ var settingFacts = []struct{ fact, setting string }{
 	{repeated, repeated},
 	{separate, separate},
 	{"plain-loss", "plain-loss"},
+	{"fp32-embeddings", "fp32-embeddings"},
 	{"trl-loss", "trl-loss"},
 	{loaded, loaded},
 	{linearized, linearized},

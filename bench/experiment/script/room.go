@@ -61,7 +61,6 @@ func openHookFolder() (*hookFolder, error) {
 	return r, nil
 }
 
-// path returns the path of a file in the hook folder.
 func (r *hookFolder) path(name string) string { return filepath.Join(r.dir, name) }
 
 // Close removes the hook folder and ends processes that still use it.

@@ -160,7 +160,6 @@ func (l *Library) visible(gpus []*GPU, word string) (*GPU, error) {
 	return nil, nil
 }
 
-// gpuAt returns the GPU with a number.
 func (l *Library) gpuAt(i int) (*GPU, error) {
 	d, code := l.api.DeviceGetHandleByIndex(i)
 	if err := check("nvmlDeviceGetHandleByIndex", code); err != nil {

@@ -12,7 +12,6 @@ type matrix []vector
 
 type vector []float64
 
-// newMatrix returns a matrix of zeros.
 func newMatrix(rows, columns int) matrix {
 	a := make(matrix, columns)
 	for j := range a {
@@ -44,7 +43,6 @@ func (a matrix) normalize() []float64 {
 	return lengths
 }
 
-// residual returns b - a·x.
 func (a matrix) residual(x, b vector) vector {
 	r := slices.Clone(b)
 	for j, column := range a {

@@ -162,7 +162,6 @@ func (z *ZeRO2) flatten(params []Param) {
 	t.Release(flat)
 }
 
-// bytesOf returns the bytes of parameters.
 func bytesOf(params []Param) int64 {
 	return lists.Sum(params, func(p Param) int64 { return (*p.Tensor).Bytes() })
 }

@@ -119,7 +119,6 @@ func PartitionZeRO3(t *trace.Tape, w World, o DeepSpeed, fetch ZeRO3Options, gro
 	return z, nil
 }
 
-// reduction returns the stream on which gradients are reduced.
 func (z *ZeRO3) reduction() program.Stream {
 	if z.fetch.Serial {
 		return 0

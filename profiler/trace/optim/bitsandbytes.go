@@ -1,6 +1,8 @@
 package optim
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -37,8 +39,7 @@ func (o *Optimizer) initBits8Of(s *slot, p *trace.Tensor) {
 	if a == Lion8bit || a == Lion32bit {
 		states = 1
 	}
-	small := p.Numel() < min8bit
-	bits8 := !small && a != AdamW32bit && a != Lion32bit
+	bits8 := p.Numel() >= min8bit && !slices.Contains(o.FP32States, s.param) && a != AdamW32bit && a != Lion32bit
 	d := trace.F32
 	if bits8 {
 		d = trace.U8

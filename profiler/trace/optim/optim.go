@@ -93,6 +93,8 @@ type Optimizer struct {
 	// share holds the parameters that this rank updates, in order, if others update the rest.
 	share []*slot
 	maps  int // tables of 8-bit values on the device
+	// FP32States are parameters of bitsandbytes' 8-bit optimizers whose state is in fp32 (register_module_override).
+	FP32States []*trace.Tensor
 }
 
 // slot is a parameter and its state (optimizer.state[p]).
@@ -325,5 +327,4 @@ func (l *batch) add(s *slot) {
 	}
 }
 
-// tick counts a step.
 func (l *batch) tick() { trace.ForeachUpdate("_foreach_add__Scalar", 1, l.steps) }
