@@ -240,6 +240,21 @@ llamafactory-files: build ## records steps of LLaMA-Factory's example files agai
 	  | grep '^{"stack"' | gzip -n > .cache/llamafactory.jsonl.gz
 	mv .cache/llamafactory.jsonl.gz cli/testdata/llamafactory.jsonl.gz
 
+.PHONY: axolotl-files
+axolotl-files: build ## records steps of axolotl's example files again; needs a PYTHON with axolotl 0.19.0 and its dependencies
+	mkdir -p .cache/axolotl && zcat cli/testdata/axolotl.jsonl.gz | split -l 1 - .cache/axolotl/case-
+	for f in .cache/axolotl/case-*; do \
+	  HF_HUB_OFFLINE=1 ./vprof run --gpu a100-40 --steps all --keep-files -- $(PYTHON) tools/record/axolotl_files.py \
+	    $$f .cache/axolotl/data 2>&1 | grep '^{"stack"' || exit 1; \
+	done | gzip -n > .cache/axolotl.jsonl.gz
+	mv .cache/axolotl.jsonl.gz cli/testdata/axolotl.jsonl.gz
+
+.PHONY: msswift-files
+msswift-files: build ## records steps of ms-swift's example commands again; needs a PYTHON with ms-swift 4.6.0 and its dependencies
+	HF_HUB_OFFLINE=1 ./vprof run --gpu a100-40 --steps all --keep-files -- $(PYTHON) tools/record/msswift_files.py \
+	  cli/testdata/msswift.jsonl.gz .cache/msswift 2>&1 | grep '^{"stack"' | gzip -n > .cache/msswift.jsonl.gz
+	mv .cache/msswift.jsonl.gz cli/testdata/msswift.jsonl.gz
+
 .PHONY: trl-files
 trl-files: build ## records steps of TRL's documented commands again; needs what trl-stacks needs, bitsandbytes and liger-kernel
 	for v in 1.10.0 1.13.0 1.16.0; do \
