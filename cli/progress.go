@@ -68,7 +68,6 @@ func (p *progressLine) step(what string, done, total int) {
 	}
 }
 
-// end removes the line.
 func (p *progressLine) end() {
 	close(p.stop)
 	p.drawing.Wait()

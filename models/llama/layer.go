@@ -92,7 +92,6 @@ func (l *layer) runAttention(f *frame, x *tensor, in inputs) *tensor {
 	return y
 }
 
-// llamaForward records LlamaDecoderLayer.forward.
 func (l *layer) llamaForward(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Bind(x)
@@ -105,7 +104,6 @@ func (l *layer) llamaForward(f *frame, in inputs) *tensor {
 	return f.Set(&x, residual.Add(l.scaleResidual(l.applyDropout(x))))
 }
 
-// gemma2Forward records Gemma2DecoderLayer.forward.
 func (l *layer) gemma2Forward(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Bind(x)
@@ -119,7 +117,6 @@ func (l *layer) gemma2Forward(f *frame, in inputs) *tensor {
 	return f.Set(&x, residual.Add(x))
 }
 
-// cohereForward records CohereDecoderLayer.forward.
 func (l *layer) cohereForward(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Bind(x)

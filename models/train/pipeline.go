@@ -284,7 +284,6 @@ func (p *Pipeline) releaseAll(xs *[]*trace.Tensor) {
 	*xs = nil
 }
 
-// forward records forward_one_chunk.
 func (p *Pipeline) forward(st *Stage, s *Session, i int) {
 	if p.receivesLate() {
 		st.received[i] = p.newBuffers(st.Inputs, program.Activations)
@@ -328,7 +327,6 @@ func (p *Pipeline) releaseSent() {
 	p.unsent = nil
 }
 
-// backward records backward_one_chunk.
 func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 	pass := st.passes[i]
 	st.passes[i] = nil

@@ -169,7 +169,6 @@ func (l *linearLoss) lossOf(f *Frame, from int64) {
 	Update("sub__Tensor", 1, l.loss, f.Bind(dot(sums)))
 }
 
-// sumType returns the type that softmax sums in.
 func (l *linearLoss) sumType() DType {
 	if l.mixed || l.x.dtype == F16 {
 		return F32

@@ -120,7 +120,6 @@ func (x *CachedExecutor) Try(ctx context.Context, t Trial) (_ *Result, err error
 	return t.shared.try(ctx, t)
 }
 
-// stepsFor returns the recordings of a trial.
 func (x *CachedExecutor) stepsFor(t Trial) *sharedSteps {
 	// With many micro-batches, [Trial.Record] records more of them if GPUs are timed.
 	whole := len(t.Timed) > 0 && t.setup.c.Accumulate > MaxMicroBatches

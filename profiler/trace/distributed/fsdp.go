@@ -266,7 +266,6 @@ func (f *FSDP) copyIn() program.Stream {
 	return copyInStream
 }
 
-// allGather returns the stream of all-gathers.
 func (f *FSDP) allGather() program.Stream {
 	if f.options.GatherStreams {
 		return allReduceStream + 2

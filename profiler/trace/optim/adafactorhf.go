@@ -88,7 +88,6 @@ func (o *Optimizer) rms(s *slot, p *trace.Tensor) {
 	}
 }
 
-// rootMeanSquare records _rms.
 func rootMeanSquare(x *trace.Tensor) *trace.Tensor {
 	return trace.Pointwise("div_Tensor", 4, trace.VectorNorm(x, false))
 }

@@ -45,7 +45,6 @@ func (r cutRange) position(cut int32) int {
 	return int(cut - r.low)
 }
 
-// part returns the range of cuts at a position.
 func (r cutRange) part(position int) cutRange {
 	n := int(r.high - r.low)
 	if n < positions {
@@ -253,7 +252,6 @@ func (w *walker) jump() int {
 	return 1<<digits | int(w.bits(digits))
 }
 
-// class reads the class of a leaf.
 func (w *walker) class(sibling bool) int {
 	rank := w.symbol(rankCode, w.context(sibling))
 	if rank == ranks-1 {
