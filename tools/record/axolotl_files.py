@@ -3,7 +3,7 @@
 
   vprof run --gpu a100-40 --steps all --keep-files -- python axolotl_files.py FILES FOLDER > files.jsonl
 
-FILES and the output are those of llamafactory_files.py. axolotl patches classes of transformers, so a run takes one line.
+FILES and the output have the format of llamafactory_files.py. axolotl patches classes of transformers, so a run takes one line.
 """
 import json
 import os

@@ -3,7 +3,7 @@
 
   vprof run --gpu a100-40 --steps all --keep-files -- python msswift_files.py FILES FOLDER > files.jsonl
 
-FILES and the output are those of llamafactory_files.py, with commands in place of files.
+FILES and the output have the format of llamafactory_files.py, with commands in place of files.
 """
 import json
 import shlex
@@ -14,7 +14,7 @@ from files import record, text
 
 
 def write_data(folder, n=64):
-    """Writes the examples' data sets. Texts are longer than --max_length 2048, but those of pairs, a little shorter."""
+    """Writes the examples' data sets. Texts are longer than --max_length 2048; texts of pairs are a little shorter."""
     user = {"role": "user", "content": "w1"}
     rows = {
         "sft": [{"messages": [user, {"role": "assistant", "content": text(i)}]} for i in range(n)],
