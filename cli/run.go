@@ -58,7 +58,7 @@ func newRunCmd(a *app) *cobra.Command {
 }
 
 func (o *runOptions) register(cmd *cobra.Command) {
-	o.target.register(cmd, "the `GPU` that PyTorch finds, or several with commas between them (see vprof gpus)")
+	o.target.register(cmd, "simulate this `GPU`, or several separated by commas, one run each (see vprof gpus)")
 	o.out.register(cmd)
 	f := cmd.Flags()
 	o.target.registerDevice(cmd, "run and measure on this `device`, like cuda:0; sim:NAME is like --gpu NAME")

@@ -95,7 +95,7 @@ func TestScriptRunsInAnyPython(t *testing.T) {
 	t.Setenv("PYTHONPATH", dir)
 	_, err = capture.Run(t.Context(), capture.Options{Spec: "a.py:f", Output: "m.pt2", Python: python})
 	require.ErrorAs(t, err, new(*capture.RefusedError))
-	require.ErrorContains(t, err, "has PyTorch 1.13.1\n  2.6 is the oldest")
+	require.ErrorContains(t, err, "has PyTorch 1.13.1\n  need 2.6 or newer")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "torch.py"), []byte(`raise ImportError("broken")`), 0o600))
 	_, err = capture.Run(t.Context(), capture.Options{Spec: "a.py:f", Output: "m.pt2", Python: python})
 	require.ErrorContains(t, err, "cannot import torch: broken")

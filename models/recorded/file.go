@@ -142,7 +142,8 @@ func (h *Header) check() (key string, err error) {
 	case h.Name == "":
 		return "name", errors.New("is empty: need the name of the model or command")
 	case h.Allocated < 0 || h.Reserved < h.Allocated:
-		return "reserved_bytes", fmt.Errorf("%d is less than the %d allocated bytes", h.Reserved, h.Allocated)
+		return "reserved_bytes", fmt.Errorf("%d is less than the %d allocated bytes; record again",
+			h.Reserved, h.Allocated)
 	}
 	release, err := stack.Lookup(h.Torch)
 	if err != nil {

@@ -311,7 +311,7 @@ class RunOptions(TypedDict, total=False):
     """Fetch configurations and headers of weights from HF_ENDPOINT, no values."""
 
     gpu: Values
-    """The GPU that PyTorch finds, or several with commas between them (see vprof gpus)."""
+    """Simulate this GPU, or several separated by commas, one run each (see vprof gpus)."""
 
     gpu_memory: Values
     """Set the GPU's total memory to size, like 12GiB, 12 (GiB) or 70%."""

@@ -29,7 +29,7 @@ func (p *Program) check() error {
 	}
 	for _, r := range p.Results {
 		if r.Value >= 0 && !made[r.Value] {
-			return fmt.Errorf("forward returns %s, which no node computes", p.Names[r.Value])
+			return fmt.Errorf("forward returns %s, which no node computes; export the model again", p.Names[r.Value])
 		}
 	}
 	return nil
