@@ -189,7 +189,7 @@ func (d *DDP) Leave([]*trace.Tensor) {
 	}
 }
 
-// rebuild reorders the buckets, once, by the order of gradients in the first backward pass. The ranks agree on the
+// rebuild reorders DDP's buckets, once, by the order of gradients in the first backward pass. The ranks agree on the
 // order by a broadcast on the device.
 func (d *DDP) rebuild() {
 	if d.rebuilt || d.options.FindUnused || len(d.readyParams) == 0 {

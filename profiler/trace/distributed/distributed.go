@@ -43,7 +43,7 @@ type Param struct {
 	TiedTo string
 }
 
-// newEmpty records torch.empty for n elements on the device.
+// newEmpty records torch.empty(n) on the device.
 func newEmpty(t *trace.Tape, c program.Class, d trace.DType, n int64) *trace.Tensor {
 	return t.New("empty_memory_format", c, d, n)
 }

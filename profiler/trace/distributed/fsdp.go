@@ -21,7 +21,7 @@ const (
 // streamNames holds the names of [trace.Tape.Streams].
 var streamNames = []string{"compute", "all-gather copy-in", "reduce-scatter", "all-gather", "all-reduce"}
 
-// Reshard selects when the whole parameters are freed after forward.
+// Reshard selects when fully_shard frees whole parameters after forward (reshard_after_forward).
 type Reshard uint8
 
 // The values of fully_shard's reshard_after_forward.
@@ -37,7 +37,7 @@ const (
 // ParameterSource is the device of parameters before they are sharded. It decides how shards are copied to the GPU.
 type ParameterSource uint8
 
-// The sources of parameters.
+// The devices of parameters before they are sharded.
 const (
 	// FromDevice means that the whole parameters of the model are on the GPU before they are sharded.
 	FromDevice ParameterSource = iota
@@ -64,15 +64,15 @@ type Options struct {
 	Replicate int64
 	// Offload keeps shards, their gradients and the optimizer's state in host memory (CPUOffloadPolicy).
 	Offload bool
-	// GatherStreams reports whether this is a frozen model in addition to the trained one. It gathers on separate
-	// streams.
+	// GatherStreams reports whether this is a frozen model besides the trained one, which gathers on streams of its
+	// own.
 	GatherStreams bool
-	// WarmUp first allocates as many bytes as all shards, and frees them (from_pretrained of transformers).
+	// WarmUp first allocates one block as large as all shards, and frees it (transformers' from_pretrained).
 	WarmUp bool
 	// ManualSync keeps parameters gathered and gradients unreduced after every backward pass, until [FSDP.Finish], as
 	// in pipeline stages.
 	ManualSync bool
-	// Prefetch is FullyShardedDataParallel's backward_prefetch: [PrefetchPre], [PrefetchPost], or else none.
+	// Prefetch is FullyShardedDataParallel's backward_prefetch: [PrefetchPre], [PrefetchPost], or empty for none.
 	Prefetch string
 }
 
@@ -106,7 +106,7 @@ type FSDP struct {
 
 	movingParams []*trace.Tensor // whole parameters of which shards are made
 
-	// State that all groups share (FSDPCommContext).
+	// State that all parameter groups share (FSDPCommContext).
 	forward  []*ParamGroup // in the order of their use
 	gathered *gatherResult // the last of forward, kept until the next was copied out
 	reducing *reduction    // the one reduce-scatter in flight

@@ -163,7 +163,7 @@ func (u *FlatUnit) addParam(p Param, at int64) {
 	t.Release(old)
 }
 
-// Wrappers returns the units by the paths of their modules.
+// Wrappers returns the wrapped modules' units by module path.
 func (f *FSDP1) Wrappers() map[string]trace.Wrapper {
 	out := map[string]trace.Wrapper{}
 	for _, u := range f.units {
@@ -325,7 +325,7 @@ func (u *FlatUnit) gather() {
 	u.fsdp.tape.WaitStream(computeStream, unshardStream)
 }
 
-// unshard casts the shard and gathers the whole flat parameter.
+// unshard casts the rank's shard to the compute dtype and gathers the whole flat parameter.
 func (u *FlatUnit) unshard() {
 	f, t := u.fsdp, u.fsdp.tape
 	if u.isUnsharded {

@@ -183,7 +183,7 @@ func (g *ParamGroup) copySingle() {
 	frame.End()
 }
 
-// copyOut records foreach_all_gather_copy_out.
+// copyOut records FSDP2's foreach_all_gather_copy_out: it copies the gathered buffer to the parameters.
 func (g *ParamGroup) copyOut(from *gatherResult) {
 	t := g.fsdp.tape
 	t.WaitEvent(computeStream, from.done)

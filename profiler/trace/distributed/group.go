@@ -186,7 +186,7 @@ func (g *ParamGroup) preBackward() {
 	g.prefetch()
 }
 
-// prefetch gathers the group that backward needs next.
+// prefetch gathers the parameter group that backward needs next.
 func (g *ParamGroup) prefetch() {
 	if len(g.indices) == 0 {
 		return
@@ -285,7 +285,7 @@ func (s *shardedParam) ownShardOf(x *trace.Tensor) *trace.Tensor {
 	return y
 }
 
-// accumulate adds a gradient to the sum of earlier micro-batches, which has the reduction's type.
+// accumulate adds a gradient to the sum of earlier micro-batches, in the dtype of the reduction.
 func (s *shardedParam) accumulate() {
 	if s.accumulated == nil || s.whole.Grad() == nil {
 		return
@@ -295,7 +295,7 @@ func (s *shardedParam) accumulate() {
 	x.Tape().Release(x)
 }
 
-// upcast keeps a gradient in the reduction's type until it is reduced.
+// upcast keeps a gradient in the dtype of the reduction until the reduction.
 func (s *shardedParam) upcast(d *trace.DType) {
 	if d == nil || s.whole.Grad() == nil || s.whole.Grad().DType() == *d {
 		return

@@ -2,7 +2,7 @@ package distributed
 
 // PipelineAction is a forward or backward pass of one micro-batch on one pipeline stage.
 type PipelineAction struct {
-	// Stage is the index among the rank's stages.
+	// Stage is the index of the stage among the rank's stages.
 	Stage    int
 	Micro    int
 	Backward bool

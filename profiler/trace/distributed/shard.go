@@ -12,7 +12,7 @@ import (
 type shardedParam struct {
 	name  string
 	shape []int64
-	// row is the number of elements of a row, rows the number of rows that each rank allocates.
+	// row is the number of elements in a row of the parameter's first dimension, rows the number of rows per rank.
 	row, rows int64
 	dtype     trace.DType // of the shard
 	gathered  trace.DType // of the whole
@@ -23,8 +23,8 @@ type shardedParam struct {
 
 	// data is the padded shard; local is the shard without padding, which the optimizer updates.
 	data, local *trace.Tensor
-	// part is the rank's part between forward and backward if fewer ranks share the parameter then
-	// (Options.ReshardRanks).
+	// part is the rank's shard between forward and backward, if fewer ranks share the parameter then
+	// ([Options.ReshardRanks]).
 	part *trace.Tensor
 	// output is the flat buffer of the whole parameter, empty between uses; whole is the parameter as a view of it,
 	// with which the model computes.
@@ -56,7 +56,7 @@ func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	return s, nil
 }
 
-// shard allocates the rank's rows, unless the tied parameter has them. onHost reports whether they are in host memory.
+// shard allocates the rank's rows, in host memory if onHost is set, or uses the shard of the tied parameter.
 func (s *shardedParam) shard(t *trace.Tape, onHost bool, tied *shardedParam) {
 	if tied != nil {
 		s.data, s.local = t.Hold(tied.data), t.Hold(tied.local)
@@ -99,7 +99,7 @@ func (s *shardedParam) offload(h *trace.Host, bytes int64) {
 	}
 }
 
-// padded returns the number of elements of the whole parameter with padding.
+// padded returns the number of elements of the whole parameter, including padding.
 func (s *shardedParam) padded(w World) int64 { return s.rows * s.row * w.Size }
 
 // allocate allocates the memory of the whole parameter.

@@ -8,16 +8,16 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// SharedLayer is a layer whose weight is divided among the ranks of a group (tensor parallelism).
+// SharedLayer is a linear or embedding layer whose weight ranks share by tensor parallelism.
 type SharedLayer struct {
-	// Path is the path of its module.
+	// Path is the module path of the layer.
 	Path string
 	trace.Sharing
 	// Weight and Bias point to the model's fields for the layer's parameters; Bias may be nil.
 	Weight, Bias **trace.Tensor
 }
 
-// splitDim is the dimension along which a weight is divided, for each way of dividing.
+// splitDim is the dimension along which ColwiseParallel, RowwiseParallel or a vocabulary split divide a weight.
 var splitDim = map[trace.Split]int{trace.ByColumn: 0, trace.ByWord: 0, trace.ByRow: 1}
 
 // ParallelizeModule shards the weights of layers over the ranks, one layer after another (parallelize_module with

@@ -166,7 +166,7 @@ func bytesOf(params []Param) int64 {
 	return lists.Sum(params, func(p Param) int64 { return (*p.Tensor).Bytes() })
 }
 
-// Masters returns the master weights that the optimizer updates; none if they are on the host.
+// Masters returns the fp32 master weights that the optimizer updates; none if they are in host memory.
 func (z *ZeRO2) Masters() []*trace.Tensor { return z.masters.parts }
 
 // SetSync sets whether the next micro-batch is the last one of a step.

@@ -281,15 +281,15 @@ func (z *ZeRO3) hold(d trace.DType) {
 	})
 }
 
-// sizeOf returns the number of elements of some parameters that a rank has.
+// sizeOf returns the number of elements that one rank owns of the given parameters.
 func sizeOf(params []*zeroParam) int64 {
 	return lists.Sum(params, func(q *zeroParam) int64 { return q.part })
 }
 
-// Masters returns the master weights that the optimizer updates; none if they are on the host.
+// Masters returns the fp32 master weights that the optimizer updates; none if they are in host memory.
 func (z *ZeRO3) Masters() []*trace.Tensor { return z.masters.parts }
 
-// Modules returns the modules with parameters in the order in which they were passed to PartitionZeRO3.
+// Modules returns the modules that were passed to PartitionZeRO3, in that order.
 func (z *ZeRO3) Modules() []*ZeROModule { return z.modules }
 
 // Module returns the path of the module.
@@ -335,7 +335,7 @@ func (m *ZeROModule) Leave(results []*trace.Tensor) {
 	}
 }
 
-// backwardBegins runs when the gradient of the module's result exists.
+// backwardBegins runs when the gradient of the module's result is computed, before the module's backward.
 func (m *ZeROModule) backwardBegins() {
 	z := m.zero
 	if !z.queued {
@@ -362,7 +362,7 @@ func (z *ZeRO3) addUser(m *ZeROModule) {
 	}
 }
 
-// backwardDone runs when the gradients of the module's inputs exist.
+// backwardDone runs when the gradients of the module's inputs are computed, after the module's backward.
 func (m *ZeROModule) backwardDone() {
 	if m.running == 0 {
 		return

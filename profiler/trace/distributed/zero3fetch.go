@@ -68,7 +68,7 @@ type gatherHandle struct {
 	left   int // parameters that were not needed yet
 }
 
-// launch starts gathering parameters.
+// launch starts an all-gather of parameters.
 func (z *ZeRO3) launch(params []*zeroParam) {
 	if len(params) == 0 {
 		return

@@ -46,7 +46,7 @@ func (z *ZeRO3) reduce() {
 	z.members, z.elements = nil, 0
 }
 
-// deliver copies a reduced part to where the rank keeps it (partition_grads).
+// deliver copies the rank's share of a reduced gradient to the rank's gradient buffer (partition_grads).
 func (z *ZeRO3) deliver(q *zeroParam, flat *trace.Tensor) {
 	t := z.tape
 	f := t.Frame()
@@ -60,7 +60,7 @@ func (z *ZeRO3) deliver(q *zeroParam, flat *trace.Tensor) {
 	q.whole.ZeroGrad()
 }
 
-// finish ends a backward.
+// finish ends a backward pass: it reduces the gradients that are left in the bucket.
 func (z *ZeRO3) finish() {
 	t := z.tape
 	z.queued, z.active = false, nil

@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// The state of Adafactor: factored for matrices, full for vectors.
+// The state tensors of torch.optim.Adafactor: factored for matrices, full for vectors.
 const (
 	rowVar = iota
 	colVar
@@ -103,7 +103,7 @@ func matrixVariances(o *Optimizer, l *batch, grads []*trace.Tensor) []*trace.Ten
 	return out
 }
 
-// vectorVariances copies the averaged squares.
+// vectorVariances returns copies of the averaged squared gradients of vectors.
 func vectorVariances(o *Optimizer, l *batch, grads []*trace.Tensor) []*trace.Tensor {
 	f := o.tape.Frame()
 	squared := f.BindList(trace.ForeachNew("_foreach_mul_List", 1, grads, grads))
@@ -149,7 +149,7 @@ func singleAdafactor(o *Optimizer, f *trace.Frame, l *batch) {
 	}
 }
 
-// meanSquare returns the mean of squares along dimension d, by way of the norm.
+// meanSquare returns the mean of squares along dimension d, computed from the norm.
 func meanSquare(g *trace.Tensor, d int) *trace.Tensor {
 	return trace.Update("div__Tensor", 4, trace.Update("square_", 1, trace.VectorNorm(g, true, d)))
 }

@@ -16,7 +16,7 @@ const (
 	factoredSquare = factoredRows
 )
 
-// factoredState makes the second moments of a gradient, in fp32, if there are none.
+// factoredState allocates the fp32 second moments of a gradient at the first step.
 func (o *Optimizer) factoredState(s *slot, grad *trace.Tensor) {
 	if s.state[factoredRows] != nil {
 		return
@@ -33,7 +33,7 @@ func (o *Optimizer) factoredState(s *slot, grad *trace.Tensor) {
 	state(factoredColumns, append(slices.Clone(shape[:n-2]), shape[n-1])...)
 }
 
-// factored records the update by second moments of a gradient in fp32.
+// factored records the update of a parameter from an fp32 gradient and its second moments.
 func factored(f *trace.Frame, s *slot, grad *trace.Tensor, update **trace.Tensor) {
 	f.Set(update, trace.Pointwise("add_Tensor", 1, trace.Pointwise("pow_Tensor_Scalar", 1, grad)))
 	if grad.NDim() > 1 {
@@ -79,7 +79,7 @@ func singleAdafactorHF(o *Optimizer, f *trace.Frame, l *batch) {
 	}
 }
 
-// rms keeps the root mean square of a parameter, as state["RMS"].
+// rms computes the root mean square of a parameter and stores it in state["RMS"].
 func (o *Optimizer) rms(s *slot, p *trace.Tensor) {
 	old := s.state[factoredRMS]
 	s.state[factoredRMS] = o.keep(func() *trace.Tensor { return rootMeanSquare(p) })
@@ -92,13 +92,13 @@ func rootMeanSquare(x *trace.Tensor) *trace.Tensor {
 	return trace.Pointwise("div_Tensor", 4, trace.VectorNorm(x, false))
 }
 
-// average updates the running means of rows and columns.
+// average updates the running means of rows and columns of the squared gradient.
 func average(rows, columns, x *trace.Tensor) {
 	trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, rows), x.Mean(false, -1))
 	trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, columns), x.Mean(false, -2))
 }
 
-// approximate records _approx_sq_grad.
+// approximate records Adafactor._approx_sq_grad of transformers.
 func approximate(f *trace.Frame, rows, columns *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(rows, columns)
 	r := g.Bind(trace.Update("rsqrt_", 4, trace.Pointwise("div_Tensor", 4, rows, rows.Mean(true, -1))).Unsqueeze(-1))

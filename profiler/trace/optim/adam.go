@@ -2,7 +2,7 @@ package optim
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// The state of Adam and AdamW.
+// The state tensors of Adam and AdamW.
 const (
 	expAvg = iota
 	expAvgSq
@@ -20,7 +20,7 @@ func initAdam(o *Optimizer, s *slot) {
 // coupledDecay reports whether weight decay is part of the gradient.
 func (c *Config) coupledDecay() bool { return c.WeightDecay && c.Algorithm != AdamW }
 
-// initMoments makes the state of the algorithms that keep two averages.
+// initMoments allocates the state of algorithms with two moving averages.
 func initMoments(o *Optimizer, s *slot) { o.zeros(s, expAvg, expAvgSq) }
 
 func foreachAdam(o *Optimizer, f *trace.Frame, l *batch) {

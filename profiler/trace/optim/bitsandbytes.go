@@ -20,7 +20,7 @@ const (
 // block is the number of elements of 8-bit state with a common scale.
 const block = 256
 
-// The states of bitsandbytes' optimizers, besides their scales.
+// The state tensors of bitsandbytes' optimizers, besides their scales.
 const (
 	bnbState1 = iota
 	bnbState2
@@ -29,10 +29,10 @@ const (
 	bnbStates
 )
 
-// initBits8 makes the state of Optimizer2State and Optimizer1State.
+// initBits8 allocates the state of bitsandbytes' Optimizer2State and Optimizer1State.
 func initBits8(o *Optimizer, s *slot) { o.initBits8Of(s, s.param) }
 
-// initBits8Of makes the state of a slot, for tensor p instead of the slot's parameter.
+// initBits8Of allocates the state of a slot for tensor p instead of the slot's parameter.
 func (o *Optimizer) initBits8Of(s *slot, p *trace.Tensor) {
 	a := o.config.Algorithm
 	states := 2
@@ -61,7 +61,7 @@ func (o *Optimizer) initBits8Of(s *slot, p *trace.Tensor) {
 	}
 }
 
-// stateBuffer records get_state_buffer. Large buffers of paged optimizers are managed, outside the caching allocator.
+// stateBuffer records get_state_buffer of bitsandbytes. Large buffers of paged optimizers are managed memory.
 func (o *Optimizer) stateBuffer(p *trace.Tensor, d trace.DType) *trace.Tensor {
 	if o.config.Paged && p.Numel() >= minPaged {
 		o.tape.Managed(p.Numel() * d.Size())
@@ -70,7 +70,7 @@ func (o *Optimizer) stateBuffer(p *trace.Tensor, d trace.DType) *trace.Tensor {
 	return o.keep(func() *trace.Tensor { return p.FilledLike("zeros_like", d) })
 }
 
-// stepBits8 updates every parameter in a kernel of its own.
+// stepBits8 updates each parameter by one kernel of bitsandbytes.
 func stepBits8(o *Optimizer, _ *trace.Frame, l *batch) {
 	for i, p := range l.params {
 		o.updateBits8(l.slots[i], p, l.grads[i])
@@ -96,7 +96,7 @@ const (
 	values8bit  = 256
 )
 
-// initTorchao makes the state of torchao's low-bit AdamW: for each tensor codes, scales and a table of the codes'
+// initTorchao allocates the state of torchao's low-bit AdamW: for each tensor codes, scales and a table of the codes'
 // values. Small and odd tensors have states in their own dtype.
 func initTorchao(o *Optimizer, s *slot) {
 	n, a := s.param.Numel(), o.config.Algorithm

@@ -46,7 +46,7 @@ func gradients(params []*trace.Tensor) [][]*trace.Tensor {
 	return out
 }
 
-// totalNorm records _get_total_norm: the norm of the norms.
+// totalNorm records torch.nn.utils' _get_total_norm: the norm of the gradients' norms.
 func totalNorm(t *trace.Tape, batches [][]*trace.Tensor, how Implementation) *trace.Tensor {
 	f := t.Frame()
 	var norms []*trace.Tensor
@@ -65,7 +65,7 @@ func totalNorm(t *trace.Tape, batches [][]*trace.Tensor, how Implementation) *tr
 	return f.Return(trace.VectorNorm(trace.Stack(0, norms...), false))
 }
 
-// clipWithNorm records _clip_grads_with_norm_.
+// clipWithNorm records torch.nn.utils' _clip_grads_with_norm_.
 func clipWithNorm(t *trace.Tape, batches [][]*trace.Tensor, total *trace.Tensor, how Implementation) {
 	f := t.Frame()
 	coef := f.Bind(divideScalar(trace.Pointwise("add_Tensor", 1, total)))

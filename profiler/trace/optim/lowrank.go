@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// The state of GaLore besides the moments: the matrix that gradients are projected by, if they are.
+// The state tensors of GaLore besides the moments: the projection matrix.
 const (
 	lowMatrix = bnbStates // in 8 bits, the moments are bitsandbytes'
 
@@ -35,8 +35,8 @@ func (o *Optimizer) Project(wanted func(p *trace.Tensor) bool) int {
 // LowRank reports whether the algorithm projects gradients of matrices.
 func (c *Config) LowRank() bool { return c.Rank > 0 }
 
-// matrix makes the projection matrix of a parameter unless there is one; its rows are singular vectors of the gradient.
-// (GaLore makes it again every 200 steps.)
+// matrix computes the projection matrix of a parameter at the first step: singular vectors of the gradient. (GaLore
+// computes it again every 200 steps.)
 func (o *Optimizer) matrix(f *trace.Frame, s *slot, grad *trace.Tensor) {
 	if s.state[lowMatrix] != nil {
 		return
@@ -70,7 +70,7 @@ func singularVectors(g *trace.Frame, x *trace.Tensor, rank int64) *trace.Tensor 
 	return g.Bind(u.Narrow(1, 0, rank))
 }
 
-// project returns the gradient in the space of the matrix.
+// project returns the gradient multiplied by the projection matrix.
 func project(s *slot, grad *trace.Tensor) *trace.Tensor {
 	m := s.state[lowMatrix]
 	if grad.Size(0) >= grad.Size(1) {
@@ -79,7 +79,7 @@ func project(s *slot, grad *trace.Tensor) *trace.Tensor {
 	return m.T().Matmul(grad)
 }
 
-// projectBack records project_back: an update of the size of the parameter.
+// projectBack records project_back of galore_torch: it returns an update as large as the parameter.
 func projectBack(f *trace.Frame, s *slot, low *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(low)
 	var whole *trace.Tensor
@@ -155,7 +155,7 @@ func singleGaLore8bit(o *Optimizer, f *trace.Frame, l *batch) {
 	}
 }
 
-// ensureStateBits8 makes the state of a tensor at its first step.
+// ensureStateBits8 allocates the 8-bit state of a tensor at the first step.
 func (o *Optimizer) ensureStateBits8(s *slot, p *trace.Tensor) {
 	if s.state[bnbState1] == nil {
 		o.initBits8Of(s, p)

@@ -16,7 +16,7 @@ type namedConfig struct {
 	config Config
 }
 
-// named are the optimizers that a case may name, the usual ones first.
+// named are the optimizers that --optimizer accepts, the usual ones first.
 var named = []namedConfig{
 	{"adamw", Config{Algorithm: AdamW, WeightDecay: true}},
 	{"adamw-fused", Config{Algorithm: AdamW, WeightDecay: true, Implementation: Fused}},
@@ -30,7 +30,7 @@ var named = []namedConfig{
 	{"rmsprop", Config{Algorithm: RMSprop}},
 	{"adagrad", Config{Algorithm: Adagrad}},
 	{"adadelta", Config{Algorithm: Adadelta}},
-	// unlike the others, not foreach by default
+	// unlike other optimizers, Adafactor is not foreach by default
 	{"adafactor", Config{Algorithm: Adafactor, Implementation: SingleTensor}},
 	{"adafactor-foreach", Config{Algorithm: Adafactor}},
 	{"adamax", Config{Algorithm: Adamax}},
@@ -47,11 +47,11 @@ var named = []namedConfig{
 	{"galore-adamw8bit", Config{Algorithm: GaLoreAdamW8bit, Implementation: SingleTensor, Rank: usualRank}},
 	{"galore-adafactor", Config{Algorithm: GaLoreAdafactor, Implementation: SingleTensor, Rank: usualRank}},
 	{"adafactor-transformers", Config{Algorithm: AdafactorHF, Implementation: SingleTensor}},
-	// of torchao; temporaries of its compiled kernel are not known
+	// torchao's optimizer; temporaries of its compiled kernel are not known
 	{"adamw8bit-torchao", Config{Algorithm: AdamW8bitAO, Implementation: SingleTensor}},
 	{"adamw-fp8", Config{Algorithm: AdamWFp8, Implementation: SingleTensor}},
 	{"adamw4bit", Config{Algorithm: AdamW4bit, Implementation: SingleTensor}},
-	// forward and backward alone, as benchmarks time them
+	// no optimizer: forward and backward only, as benchmarks time them
 	{"none", Config{Algorithm: None, Implementation: SingleTensor}},
 }
 

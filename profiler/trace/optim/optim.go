@@ -14,7 +14,7 @@ import (
 // Algorithm is a class of torch.optim, bitsandbytes.optim, or another library, by its name.
 type Algorithm string
 
-// The algorithms.
+// The optimizer algorithms.
 const (
 	SGD             Algorithm = "SGD"
 	Adam            Algorithm = "Adam"
@@ -44,17 +44,17 @@ const (
 // Implementation selects one of PyTorch's loops over parameters: single-tensor, foreach or fused.
 type Implementation uint8
 
-// The implementations.
+// The implementations of PyTorch's optimizers.
 const (
-	// Foreach works on lists of tensors; PyTorch's default on CUDA, but for Adafactor.
+	// Foreach updates lists of tensors (foreach=True), PyTorch's default on CUDA except for Adafactor.
 	Foreach Implementation = iota
 	// SingleTensor works on one parameter after the other (foreach=False).
 	SingleTensor
-	// Fused does everything in one kernel (fused=True).
+	// Fused updates parameters by fused kernels (fused=True).
 	Fused
 )
 
-// Config is an optimizer and its options that memory depends on. Of coefficients only matters whether they are zero.
+// Config is an optimizer and the options that affect memory. Coefficients only affect it by being zero or not.
 type Config struct {
 	Algorithm      Algorithm
 	Implementation Implementation
@@ -110,15 +110,15 @@ type slot struct {
 // maxStates is the largest number of state tensors of a parameter's size.
 const maxStates = 5
 
-// rule has the functions of an algorithm.
+// rule holds the functions that record an algorithm.
 type rule struct {
-	// init makes the state of a parameter at its first step.
+	// init allocates the state of a parameter at its first step.
 	init func(o *Optimizer, s *slot)
 	// foreach and single take one step on parameters of one group and type.
 	foreach, single, fused func(o *Optimizer, f *trace.Frame, l *batch)
-	// eager reports whether the constructor makes the state, matrices that only matrices are updated.
+	// eager reports whether the constructor allocates the state, matrices whether only matrices are updated.
 	eager, matrices bool
-	// whole reports whether what one rank has of sharded parameters and gradients is not enough for a step.
+	// whole reports whether a step needs whole parameters and gradients, so that sharded ones do not suffice.
 	whole bool
 }
 
@@ -150,7 +150,7 @@ var rules = map[Algorithm]rule{
 	None:            {init: initNothing, single: func(*Optimizer, *trace.Frame, *batch) {}},
 }
 
-// initNothing serves algorithms without state on the device, or with state that the step allocates.
+// initNothing does nothing, for algorithms without state on the device, or with state that the step allocates.
 func initNothing(*Optimizer, *slot) {}
 
 // New returns the optimizer of the given configuration over groups of parameters. It updates, and has state for, only
@@ -187,7 +187,7 @@ func New(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tens
 	return o, nil
 }
 
-// Updates reports whether a step changes parameters: all optimizers but [None].
+// Updates reports whether a step changes parameters; true for all optimizers except [None].
 func (o *Optimizer) Updates() bool { return o.config.Algorithm != None }
 
 // Params returns all parameters, group by group.
@@ -251,8 +251,8 @@ func (o *Optimizer) stepGroup(group []*slot) {
 	}
 }
 
-// collect makes missing state and lists what has gradients, by type
-// (_init_group and _group_tensors_by_device_and_dtype, a std::unordered_map: what came last is first).
+// collect allocates missing state and lists the parameters with gradients by dtype (_init_group and
+// _group_tensors_by_device_and_dtype, a std::unordered_map: what came last is first).
 func (o *Optimizer) collect(group []*slot) []batch {
 	var out []batch
 	for _, s := range group {
@@ -280,21 +280,21 @@ func (o *Optimizer) collect(group []*slot) []batch {
 // inSameGroup reports whether two tensors belong to the same group of an operator on lists.
 func inSameGroup(x, y *trace.Tensor) bool { return x.DType() == y.DType() && x.SameGPU(y) }
 
-// keep makes what f computes part of the optimizer's state.
+// keep adds the tensor that f computes to the optimizer's state.
 func (o *Optimizer) keep(f func() *trace.Tensor) *trace.Tensor {
 	var x *trace.Tensor
 	o.tape.WithClass(program.OptimizerState, func() { x = o.held.Bind(f()) })
 	return x
 }
 
-// zeros makes state like the parameter.
+// zeros allocates zeroed state tensors of the parameter's shape.
 func (o *Optimizer) zeros(s *slot, states ...int) {
 	for _, k := range states {
 		s.state[k] = o.keep(s.param.ZerosLike)
 	}
 }
 
-// like makes state like the parameter with operator op.
+// like allocates a state tensor of the parameter's shape by operator op.
 func (o *Optimizer) like(op string, s *slot, k int) {
 	s.state[k] = o.keep(func() *trace.Tensor { return trace.Pointwise(op, 0, s.param) })
 }
@@ -306,7 +306,7 @@ func (o *Optimizer) deviceStep(s *slot) {
 	}
 }
 
-// batch holds the arguments of an optimizer's functional form: lists with one entry for each parameter.
+// batch holds the arguments of an optimizer's functional API: lists with one element for each parameter.
 type batch struct {
 	slots                []*slot
 	params, grads, steps []*trace.Tensor

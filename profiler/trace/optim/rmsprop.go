@@ -4,7 +4,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// The state of RMSprop, Adagrad and Adadelta.
+// The state tensors of RMSprop, Adagrad and Adadelta.
 const (
 	squareAvg = iota
 

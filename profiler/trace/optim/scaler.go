@@ -24,7 +24,7 @@ type foundInf struct {
 	unscaled bool
 }
 
-// NewGradScaler records GradScaler().
+// NewGradScaler records the constructor of torch.amp.GradScaler.
 func NewGradScaler(t *trace.Tape) *GradScaler { return &GradScaler{tape: t, held: t.Frame()} }
 
 // Scale records scaler.scale(loss).
@@ -68,7 +68,8 @@ func (s *GradScaler) Unscale(o *Optimizer) {
 	})
 }
 
-// unscaleGradients records _unscale_grads_: it multiplies gradients and looks for infinities. The device gets a flag.
+// unscaleGradients records GradScaler._unscale_grads_: it multiplies gradients and looks for infinities. A flag is
+// copied to the GPU.
 func (s *GradScaler) unscaleGradients(o *Optimizer, inverse, found *trace.Tensor, unscaled bool) {
 	f := s.tape.Frame()
 	var flag *trace.Tensor
@@ -105,7 +106,7 @@ func (s *GradScaler) Step(o *Optimizer) {
 	o.Step()
 }
 
-// stepFused passes scale and flag to an optimizer that accepts them.
+// stepFused passes the scale and the infinity flag to an optimizer that accepts them.
 func (s *GradScaler) stepFused(o *Optimizer) {
 	f := s.tape.Frame()
 	if s.state(o) == nil {

@@ -2,10 +2,10 @@ package optim
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// The state of SGD.
+// The state tensor of SGD.
 const momentumBuffer = 0
 
-// firstMomentum makes the momentum buffer of a parameter, a copy of its first gradient.
+// firstMomentum allocates the momentum buffer of a parameter, a copy of its first gradient.
 func (o *Optimizer) firstMomentum(s *slot, grad *trace.Tensor) {
 	s.state[momentumBuffer] = o.keep(grad.Clone)
 }
@@ -71,7 +71,7 @@ func initMuon(o *Optimizer, s *slot) {
 	s.state[0] = o.keep(s.param.Grad().ZerosLike)
 }
 
-// singleMuon records _single_tensor_muon. Its names live on from one matrix to the next.
+// singleMuon records torch.optim's _single_tensor_muon, whose variables live on from one matrix to the next.
 func singleMuon(o *Optimizer, f *trace.Frame, l *batch) {
 	var update *trace.Tensor
 	for i, p := range l.params {
@@ -84,7 +84,7 @@ func singleMuon(o *Optimizer, f *trace.Frame, l *batch) {
 	}
 }
 
-// orthogonal records _zeropower_via_newtonschulz of a matrix.
+// orthogonal records _zeropower_via_newtonschulz of torch.optim.Muon, which makes an update orthogonal.
 func orthogonal(f *trace.Frame, grad *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(grad)
 	tall := grad.Size(0) > grad.Size(1)
