@@ -75,8 +75,9 @@ func applyDDP(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLay
 		return nil, err
 	}
 	r := &Ranks{
-		Parameters: trainedParams(l), Wrappers: map[string]trace.Wrapper{"": d}, sync: d.SetSync, sinks: d.Sinks,
-		each: s.EachSync,
+		Parameters: trainedParams(l), Wrappers: map[string]trace.Wrapper{"": d}, sync: d.SetSync,
+		sinks: d.CopiesResults,
+		each:  s.EachSync,
 	}
 	if s.Name == models.ZeRO1 {
 		stepped := l.Optimizer.AcceptedParams(r.Parameters)

@@ -73,7 +73,7 @@ func (s *Session) OptimizerOfTensors(c models.Case, own optim.Config, r *Ranks,
 	}
 	if s.Scaler != nil {
 		inKernel := own.Implementation == optim.Fused && c.Clip == models.ClipNone
-		if err := optim.Unscales(inKernel, groups...); err != nil {
+		if err := optim.UnscaleError(inKernel, groups...); err != nil {
 			return nil, err
 		}
 	}

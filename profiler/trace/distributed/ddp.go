@@ -278,9 +278,11 @@ func (d *DDP) reduceDelayed() {
 	}
 }
 
-// Sinks reports whether the results of the last forward pass are copied, so that their gradients pass through DDP first
-// (_DDPSink).
-func (d *DDP) Sinks() bool { return d.expectsHooks && (d.options.FindUnused || d.delaysReduction) }
+// CopiesResults reports whether the results of the last forward pass are copied, so that their gradients pass through
+// DDP first (_DDPSink).
+func (d *DDP) CopiesResults() bool {
+	return d.expectsHooks && (d.options.FindUnused || d.delaysReduction)
+}
 
 // finish waits for the reductions and copies the reduced gradients out of the buckets (finalize_backward).
 func (d *DDP) finish() {

@@ -133,8 +133,7 @@ func LargestPart(parts [][]*trace.Tensor) int64 {
 	return int64(at)
 }
 
-// BroadcastParameters records the end of the optimizer's step: every rank broadcasts the parameters that it has
-// updated.
+// BroadcastParameters records the end of the optimizer's step: each rank broadcasts the parameters that it updated.
 func BroadcastParameters(t *trace.Tape, params []*trace.Tensor, ranks int64) {
 	t.WaitStream(communicationStream, 0)
 	t.OnStream(communicationStream, func() {

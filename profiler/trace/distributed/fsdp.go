@@ -45,8 +45,7 @@ const (
 	FromHost
 	// FromMeta means that only shards are allocated, in the order of the model (to_empty, load_state_dict).
 	FromMeta
-	// FromRank0 means that shards are allocated in the model's order, each after the first rank has broadcast the whole
-	// parameter.
+	// FromRank0 allocates shards in the model's order, each after rank 0 has broadcast the whole parameter.
 	FromRank0
 )
 
@@ -64,8 +63,7 @@ type Options struct {
 	Replicate int64
 	// Offload keeps shards, their gradients and the optimizer's state in host memory (CPUOffloadPolicy).
 	Offload bool
-	// GatherStreams reports whether this is a frozen model besides the trained one, which gathers on streams of its
-	// own.
+	// GatherStreams is set for a frozen model besides the trained one, which gathers on streams of its own.
 	GatherStreams bool
 	// WarmUp first allocates one block as large as all shards, and frees it (transformers' from_pretrained).
 	WarmUp bool
@@ -127,8 +125,7 @@ const (
 	afterBackward
 )
 
-// FullyShard shards the parameters of groups, of which the root is the last. A group without parameters only runs its
-// hooks.
+// FullyShard shards the parameters of groups, the root last. A group without parameters only runs its hooks.
 func FullyShard(t *trace.Tape, w World, o Options, groups []ModuleGroup) (*FSDP, error) {
 	o.Replicate = max(1, o.Replicate)
 	if err := w.Check(); err != nil {
@@ -179,8 +176,7 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []ModuleGroup) (*FSDP,
 	return f, nil
 }
 
-// allocateShards allocates the shards and replaces the parameters by them: group by group, or in the order of the
-// model.
+// allocateShards allocates the shards and replaces the parameters by shards, by group or in the order of the model.
 func (f *FSDP) allocateShards(groups []ModuleGroup) {
 	inOrder := f.options.From == FromMeta || f.options.From == FromRank0
 	if inOrder {

@@ -44,8 +44,7 @@ type FlatUnit struct {
 	module string
 	root   bool
 	trains bool
-	// shard is the rank's part of the flat tensor, grad its gradient, and locals are its parts of trained parameters,
-	// by name.
+	// shard is the rank's part of the flat tensor, grad its gradient, locals its parts of trained parameters, by name.
 	shard, grad *trace.Tensor
 	locals      map[string]*trace.Tensor
 	// flat is the whole flat tensor, empty between uses. The model computes with views of it; the last one is padding.
@@ -271,7 +270,7 @@ func (u *FlatUnit) preBackward() {
 	}
 	if u.root && !f.queued {
 		f.queued = true
-		f.tape.AfterBackward(f.finish)
+		f.tape.AfterBackward(f.finishBackward)
 		f.dropGradients()
 	}
 	if u.flat == nil {
@@ -285,8 +284,8 @@ func (u *FlatUnit) preBackward() {
 	u.prefetch(PrefetchPre)
 }
 
-// finish runs at the end of backward (_post_backward_final_callback).
-func (f *FSDP1) finish() {
+// finishBackward runs at the end of backward (_post_backward_final_callback).
+func (f *FSDP1) finishBackward() {
 	if f.syncs {
 		f.tape.WaitStream(computeStream, postBackwardStream)
 		f.tape.WaitStream(computeStream, replicaStream)

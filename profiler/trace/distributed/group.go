@@ -29,8 +29,7 @@ type ParamGroup struct {
 	restore  func()        // ends the node before the inputs
 	entered  int           // forwards that run
 	pending  []bool        // the modules whose forwards are to run yet, none between passes
-	// reduced is an event after the reduction of the group's gradients; summed is the gradients' buffer while replicas
-	// sum it.
+	// reduced is an event after the reduction of the group's gradients; summed is their buffer while replicas sum it.
 	reduced *uint32
 	summed  *trace.Tensor
 }
@@ -150,7 +149,7 @@ func (g *ParamGroup) Leave(results []*trace.Tensor) {
 		switch {
 		case !g.reshards:
 		case f.options.ReshardRanks > 0 && f.options.ReshardRanks < g.world.Size:
-			g.divide()
+			g.reshardAmongFewer()
 		default:
 			g.reshard()
 		}
@@ -215,9 +214,9 @@ func (g *ParamGroup) reshard() {
 	g.isUnsharded = false
 }
 
-// divide reshards the whole parameters over fewer ranks than the shards (to_sharded_post_forward). The rank keeps a
+// reshardAmongFewer reshards the whole parameters over fewer ranks than the shards (to_sharded_post_forward). The rank keeps a
 // copy of its part.
-func (g *ParamGroup) divide() {
+func (g *ParamGroup) reshardAmongFewer() {
 	t, n := g.fsdp.tape, g.fsdp.options.ReshardRanks
 	t.NoGrad(func() {
 		for _, s := range g.params {

@@ -49,7 +49,7 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads, fre
 	var output *trace.Tensor
 	t.OnStream(reduceScatterStream, func() {
 		frame.Set(&output, newEmpty(t, program.Gradients, dtype, total/n))
-		divide(r.input, n*f.copies, dtype)
+		divideByRanks(r.input, n*f.copies, dtype)
 		switch {
 		case n > 1:
 			t.Collective(program.ReduceScatter, n, output, r.input)
@@ -70,28 +70,28 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads, fre
 		g.summed = t.Hold(output)
 	}
 	t.OnStream(post, func() {
-		divide(output, n*f.copies, dtype)
+		divideByRanks(output, n*f.copies, dtype)
 		if own := params[0].dtype; own != dtype {
 			frame.Set(&output, output.To(own))
 		}
 		if !f.options.Offload { // else the host gets them
-			g.distribute(params, output)
+			g.setShardGradients(params, output)
 		}
 		g.reduced = new(t.RecordEvent(post))
 	})
 	frame.End()
 }
 
-// divide records the division by the number of ranks if NCCL's average could overflow: by a part before, by the rest
+// divideByRanks records the division by the number of ranks if NCCL's average could overflow: by a part before, by the rest
 // after.
-func divide(x *trace.Tensor, ranks int64, d trace.DType) {
+func divideByRanks(x *trace.Tensor, ranks int64, d trace.DType) {
 	if d == trace.F16 && ranks > 1 {
 		trace.Update("div__Scalar", 1, x)
 	}
 }
 
-// distribute sets the gradients of shards to the rows of a reduced buffer, or adds these to existing gradients.
-func (g *ParamGroup) distribute(params []*shardedParam, output *trace.Tensor) {
+// setShardGradients sets the gradients of shards to the rows of a reduced buffer, or adds these to existing gradients.
+func (g *ParamGroup) setShardGradients(params []*shardedParam, output *trace.Tensor) {
 	at := int64(0)
 	for _, s := range params {
 		part := output.Part(at, s.local.Shape()...)

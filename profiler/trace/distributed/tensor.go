@@ -61,7 +61,7 @@ func ParametersToDevice(t *trace.Tape, params []Param, warm bool) {
 	params = slices.Clone(params)
 	slices.SortStableFunc(params, func(a, b Param) int { return a.Order - b.Order })
 	if warm {
-		warmUpAllocator(t, bytesOf(params))
+		warmUpAllocator(t, parameterBytes(params))
 	}
 	for _, p := range params {
 		(*p.Tensor).AllocStorage("empty_like", program.Weights)

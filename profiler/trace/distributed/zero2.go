@@ -38,7 +38,7 @@ type ZeRO2 struct {
 	summing      []bool // parameters whose gradients of several the host sums
 }
 
-// HeaviestRank returns the rank that keeps the most gradient elements: its part of the flat buffer overlaps the largest
+// HeaviestRank returns the rank that keeps the most gradient elements: its part of the buffer has the largest
 // parameters.
 func HeaviestRank(params []Param, ranks int64) (heaviest int64) {
 	total := int64(0)
@@ -134,7 +134,8 @@ func (z *ZeRO2) flatten(params []Param) {
 	f := t.Frame()
 	t.EmptyCache()
 	var flat *trace.Tensor
-	onDevice := trace.GPUProperty(t, func(gpu trace.GPU) bool { return gpu.Memory-bytesOf(params) >= n*d.Size() })
+	need := parameterBytes(params) + n*d.Size()
+	onDevice := trace.GPUProperty(t, func(gpu trace.GPU) bool { return gpu.Memory >= need })
 	if onDevice {
 		if n > total {
 			f.Bind(t.New("zeros", program.Temporaries, d, n-total))
@@ -162,7 +163,7 @@ func (z *ZeRO2) flatten(params []Param) {
 	t.Release(flat)
 }
 
-func bytesOf(params []Param) int64 {
+func parameterBytes(params []Param) int64 {
 	return lists.Sum(params, func(p Param) int64 { return (*p.Tensor).Bytes() })
 }
 
@@ -242,7 +243,7 @@ func (z *ZeRO2) reduce() {
 	t.OnStream(stream, func() {
 		z.sumGradients()
 		for _, i := range z.members {
-			z.keep(i)
+			z.keepOwnGradient(i)
 		}
 	})
 	z.members, z.elements, z.large = nil, 0, nil
@@ -297,9 +298,9 @@ func (z *ZeRO2) sliceSizes() (sizes []int64) {
 	return sizes
 }
 
-// keep copies a reduced gradient of the rank out of the bucket (copy_grads_in_partition). It frees the gradients of
-// other ranks.
-func (z *ZeRO2) keep(i int) {
+// keepOwnGradient copies a reduced gradient of the rank out of the bucket (copy_grads_in_partition). It frees the
+// gradients of other ranks.
+func (z *ZeRO2) keepOwnGradient(i int) {
 	t, x := z.tape, z.params[i]
 	switch {
 	case !z.ownsParam(i):

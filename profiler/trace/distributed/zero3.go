@@ -114,7 +114,7 @@ func PartitionZeRO3(t *trace.Tape, w World, o DeepSpeed, fetch ZeRO3Options, gro
 	}
 	t.OnEmptyRead(z.markExternal)
 	if !fetch.TorchLinear {
-		t.OverrideLinear(linear)
+		t.OverrideLinear(zeroLinear)
 	}
 	return z, nil
 }
@@ -227,7 +227,7 @@ func (z *ZeRO3) allocate() {
 		q.whole.OnAccumulated(func() { z.accumulated(z.trained[i]) })
 	}
 	if !z.options.OffloadOptimizer {
-		z.hold(d)
+		z.allocateMasters(d)
 	} else {
 		z.offload(t.Host())
 	}
@@ -248,9 +248,9 @@ func (z *ZeRO3) allocate() {
 // offload counts the optimizer's host memory in stage 3 (_create_fp32_partitions, initialize_optimizer_states): master
 // weights, their gradients in page-locked memory for each group, and all parameters' gradients in the reduction's type.
 func (z *ZeRO3) offload(h *trace.Host) {
-	total := sizeOf(z.trained)
+	total := ownedElements(z.trained)
 	for _, g := range z.groups {
-		n := sizeOf(g) * trace.F32.Size()
+		n := ownedElements(g) * trace.F32.Size()
 		h.Weights += n
 		h.Pin(&h.Gradients, n)
 		h.Stepped += n
@@ -258,16 +258,16 @@ func (z *ZeRO3) offload(h *trace.Host) {
 	h.Pin(&h.Gradients, total*z.dtype.Size())
 }
 
-// hold allocates the fp32 master weights of each group, each through a copy that lives until the next one is made, and
-// temporarily their gradients (_create_fp32_partitions, initialize_optimizer_states). fp32 weights are copied, too: to
-// find out that no copy is needed, DeepSpeed compares a torch.device with a string, which are never equal.
-func (z *ZeRO3) hold(d trace.DType) {
+// allocateMasters allocates the fp32 master weights of each group, each through a copy that lives until the next one is
+// made, and temporarily their gradients (_create_fp32_partitions, initialize_optimizer_states). fp32 weights are
+// copied, too, since DeepSpeed compares a torch.device with a string to find out that no copy is needed.
+func (z *ZeRO3) allocateMasters(d trace.DType) {
 	t, largest := z.tape, int64(0)
 	t.NoGrad(func() {
 		f := t.Frame()
 		var converted *trace.Tensor
 		for _, g := range z.groups {
-			n := sizeOf(g)
+			n := ownedElements(g)
 			largest = max(largest, n)
 			if d != trace.F32 {
 				f.Set(&converted, t.New("to_dtype", program.Temporaries, trace.F32, n))
@@ -281,8 +281,8 @@ func (z *ZeRO3) hold(d trace.DType) {
 	})
 }
 
-// sizeOf returns the number of elements that one rank owns of the given parameters.
-func sizeOf(params []*zeroParam) int64 {
+// ownedElements returns the number of elements that one rank owns of the given parameters.
+func ownedElements(params []*zeroParam) int64 {
 	return lists.Sum(params, func(q *zeroParam) int64 { return q.part })
 }
 

@@ -23,7 +23,7 @@ func (z *ZeRO3) enter(m *ZeROModule) {
 			need = append(need, q)
 		}
 	}
-	z.launch(need)
+	z.startGather(need)
 	for _, q := range m.params {
 		z.awaitGather(q)
 	}
@@ -56,7 +56,7 @@ func (z *ZeRO3) prefetch() {
 		}
 		z.within++
 	}
-	z.launch(next)
+	z.startGather(next)
 }
 
 // A gatherHandle holds parameters that are gathered together. Several parameters share one buffer for each type. All
@@ -68,8 +68,8 @@ type gatherHandle struct {
 	left   int // parameters that were not needed yet
 }
 
-// launch starts an all-gather of parameters.
-func (z *ZeRO3) launch(params []*zeroParam) {
+// startGather starts an all-gather of parameters.
+func (z *ZeRO3) startGather(params []*zeroParam) {
 	if len(params) == 0 {
 		return
 	}
@@ -101,7 +101,7 @@ func (f *gatherHandle) coalesce(z *ZeRO3, params []*zeroParam) {
 		if len(same) == 0 {
 			continue
 		}
-		flat := z.tape.Hold(newEmpty(z.tape, program.Temporaries, d, sizeOf(same)*z.world.Size))
+		flat := z.tape.Hold(newEmpty(z.tape, program.Temporaries, d, ownedElements(same)*z.world.Size))
 		z.tape.Collective(program.AllGather, z.world.Size, flat, flat)
 		f.types, f.flats = append(f.types, same), append(f.flats, flat)
 	}
@@ -192,10 +192,10 @@ func (z *ZeRO3) usedSoon(q *zeroParam) bool {
 	return false
 }
 
-// linear records DeepSpeed's linear layer (LinearFunctionForZeroStage3 in deepspeed/runtime/zero/linear.py), which
+// zeroLinear records DeepSpeed's linear layer (LinearFunctionForZeroStage3 in deepspeed/runtime/zero/linear.py), which
 // zero.Init substitutes for torch.nn.functional.linear. It saves its input and weight for backward even if the weight
 // is frozen. It adds the bias in a separate operation unless the input is a matrix.
-func linear(f *trace.Frame, x, weight, bias *trace.Tensor) *trace.Tensor {
+func zeroLinear(f *trace.Frame, x, weight, bias *trace.Tensor) *trace.Tensor {
 	return f.Apply(&trace.Function{
 		Name: "LinearFunctionForZeroStage3Backward",
 		Forward: func(f *trace.Frame, ctx *trace.FunctionContext, in []*trace.Tensor) []*trace.Tensor {

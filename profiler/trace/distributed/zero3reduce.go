@@ -34,20 +34,20 @@ func (z *ZeRO3) reduce() {
 		first := z.members[0]
 		flat := first.whole.Grad()
 		if len(z.members) > 1 || first.numel%z.world.Size != 0 {
-			flat = f.Bind(t.New("cat", program.Temporaries, flat.DType(), sizeOf(z.members)*z.world.Size))
+			flat = f.Bind(t.New("cat", program.Temporaries, flat.DType(), ownedElements(z.members)*z.world.Size))
 		}
 		trace.Update("div_", 1, flat)
 		t.Collective(program.ReduceScatter, z.world.Size, flat, flat)
 		for _, q := range z.members {
-			z.deliver(q, flat)
+			z.storePart(q, flat)
 		}
 		f.End()
 	})
 	z.members, z.elements = nil, 0
 }
 
-// deliver copies the rank's share of a reduced gradient to the rank's gradient buffer (partition_grads).
-func (z *ZeRO3) deliver(q *zeroParam, flat *trace.Tensor) {
+// storePart copies the rank's share of a reduced gradient to the rank's gradient buffer (partition_grads).
+func (z *ZeRO3) storePart(q *zeroParam, flat *trace.Tensor) {
 	t := z.tape
 	f := t.Frame()
 	if z.grads != nil {

@@ -16,7 +16,7 @@ const (
 func initAdafactor(o *Optimizer, s *slot) {
 	n := s.param.NDim()
 	if n < 2 {
-		o.zeros(s, variance)
+		o.addZeros(s, variance)
 		return
 	}
 	reduced := func(d int) func() *trace.Tensor {

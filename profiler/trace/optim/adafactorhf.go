@@ -33,12 +33,12 @@ func (o *Optimizer) factoredState(s *slot, grad *trace.Tensor) {
 	state(factoredColumns, append(slices.Clone(shape[:n-2]), shape[n-1])...)
 }
 
-// factored records the update of a parameter from an fp32 gradient and its second moments.
-func factored(f *trace.Frame, s *slot, grad *trace.Tensor, update **trace.Tensor) {
+// recordFactoredUpdate records the update of a parameter from an fp32 gradient and its second moments.
+func recordFactoredUpdate(f *trace.Frame, s *slot, grad *trace.Tensor, update **trace.Tensor) {
 	f.Set(update, trace.Pointwise("add_Tensor", 1, trace.Pointwise("pow_Tensor_Scalar", 1, grad)))
 	if grad.NDim() > 1 {
-		average(s.state[factoredRows], s.state[factoredColumns], *update)
-		f.Set(update, approximate(f, s.state[factoredRows], s.state[factoredColumns]))
+		updateMeans(s.state[factoredRows], s.state[factoredColumns], *update)
+		f.Set(update, approximateSquares(f, s.state[factoredRows], s.state[factoredColumns]))
 		trace.Update("mul__Tensor", 1, *update, grad)
 	} else {
 		trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, s.state[factoredSquare]), *update)
@@ -57,14 +57,14 @@ func singleAdafactorHF(o *Optimizer, f *trace.Frame, l *batch) {
 		f.Set(&grad, l.grads[i])
 		f.Set(&grad, grad.To(trace.F32))
 		if s.low {
-			o.matrix(f, s, grad)
+			o.projectionMatrix(f, s, grad)
 			f.Set(&grad, project(s, grad))
 		}
 		o.factoredState(s, grad)
 		f.Set(&whole, p)
 		f.Set(&whole, p.To(trace.F32))
-		o.rms(s, whole)
-		factored(f, s, grad, &update)
+		o.storeRMS(s, whole)
+		recordFactoredUpdate(f, s, grad, &update)
 		trace.Update("mul__Tensor", 1, update)
 		if s.low {
 			f.Set(&update, projectBack(f, s, update))
@@ -79,8 +79,8 @@ func singleAdafactorHF(o *Optimizer, f *trace.Frame, l *batch) {
 	}
 }
 
-// rms computes the root mean square of a parameter and stores it in state["RMS"].
-func (o *Optimizer) rms(s *slot, p *trace.Tensor) {
+// storeRMS computes the root mean square of a parameter and stores it in state["RMS"].
+func (o *Optimizer) storeRMS(s *slot, p *trace.Tensor) {
 	old := s.state[factoredRMS]
 	s.state[factoredRMS] = o.keep(func() *trace.Tensor { return rootMeanSquare(p) })
 	if old != nil {
@@ -92,14 +92,14 @@ func rootMeanSquare(x *trace.Tensor) *trace.Tensor {
 	return trace.Pointwise("div_Tensor", 4, trace.VectorNorm(x, false))
 }
 
-// average updates the running means of rows and columns of the squared gradient.
-func average(rows, columns, x *trace.Tensor) {
+// updateMeans updates the running means of rows and columns of the squared gradient.
+func updateMeans(rows, columns, x *trace.Tensor) {
 	trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, rows), x.Mean(false, -1))
 	trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, columns), x.Mean(false, -2))
 }
 
-// approximate records Adafactor._approx_sq_grad of transformers.
-func approximate(f *trace.Frame, rows, columns *trace.Tensor) *trace.Tensor {
+// approximateSquares records Adafactor._approx_sq_grad of transformers.
+func approximateSquares(f *trace.Frame, rows, columns *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(rows, columns)
 	r := g.Bind(trace.Update("rsqrt_", 4, trace.Pointwise("div_Tensor", 4, rows, rows.Mean(true, -1))).Unsqueeze(-1))
 	c := g.Bind(trace.Pointwise("rsqrt", 4, columns.Unsqueeze(-2)))

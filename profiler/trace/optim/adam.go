@@ -11,9 +11,9 @@ const (
 
 func initAdam(o *Optimizer, s *slot) {
 	o.deviceStep(s)
-	o.zeros(s, expAvg, expAvgSq)
+	o.addZeros(s, expAvg, expAvgSq)
 	if o.config.AMSGrad {
-		o.zeros(s, maxExpAvgSq)
+		o.addZeros(s, maxExpAvgSq)
 	}
 }
 
@@ -21,7 +21,7 @@ func initAdam(o *Optimizer, s *slot) {
 func (c *Config) coupledDecay() bool { return c.WeightDecay && c.Algorithm != AdamW }
 
 // initMoments allocates the state of algorithms with two moving averages.
-func initMoments(o *Optimizer, s *slot) { o.zeros(s, expAvg, expAvgSq) }
+func initMoments(o *Optimizer, s *slot) { o.addZeros(s, expAvg, expAvgSq) }
 
 func foreachAdam(o *Optimizer, f *trace.Frame, l *batch) {
 	grads, own := o.foreachGradients(f, l)
@@ -44,7 +44,7 @@ func foreachAdam(o *Optimizer, f *trace.Frame, l *batch) {
 // foreachGradients returns the gradients that the foreach loops use: with coupled weight decay a new list with the
 // parameters added, which own reports, else l.grads.
 func (o *Optimizer) foreachGradients(f *trace.Frame, l *batch) (grads []*trace.Tensor, own bool) {
-	l.tick()
+	l.incrementSteps()
 	switch {
 	case !o.config.WeightDecay:
 	case !o.config.coupledDecay():
@@ -96,7 +96,7 @@ func divideScalar(x *trace.Tensor) *trace.Tensor {
 }
 
 func fusedAdam(o *Optimizer, _ *trace.Frame, l *batch) {
-	l.tick()
+	l.incrementSteps()
 	op := "_fused_adam_"
 	if o.config.Algorithm == AdamW {
 		op = "_fused_adamw_"

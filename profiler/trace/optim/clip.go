@@ -10,7 +10,7 @@ import (
 // ClipGradNorm records torch.nn.utils.clip_grad_norm_ for any norm. It returns the total norm, nil if no parameter has
 // a gradient. how selects the foreach or single implementation; PyTorch's default is foreach.
 func ClipGradNorm(params []*trace.Tensor, how Implementation) *trace.Tensor {
-	batches := gradients(params)
+	batches := gradientsByType(params)
 	if len(batches) == 0 {
 		return nil
 	}
@@ -25,8 +25,8 @@ func ClipGradNorm(params []*trace.Tensor, how Implementation) *trace.Tensor {
 	return total
 }
 
-// gradients returns the existing gradients, grouped by type, the last type first.
-func gradients(params []*trace.Tensor) [][]*trace.Tensor {
+// gradientsByType returns the existing gradients, grouped by type, the last type first.
+func gradientsByType(params []*trace.Tensor) [][]*trace.Tensor {
 	var out [][]*trace.Tensor
 	for _, p := range params {
 		g := p.Grad()

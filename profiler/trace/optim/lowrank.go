@@ -35,9 +35,9 @@ func (o *Optimizer) Project(wanted func(p *trace.Tensor) bool) int {
 // LowRank reports whether the algorithm projects gradients of matrices.
 func (c *Config) LowRank() bool { return c.Rank > 0 }
 
-// matrix computes the projection matrix of a parameter at the first step: singular vectors of the gradient. (GaLore
-// computes it again every 200 steps.)
-func (o *Optimizer) matrix(f *trace.Frame, s *slot, grad *trace.Tensor) {
+// projectionMatrix computes the projection matrix of a parameter at the first step: singular vectors of the gradient.
+// (GaLore computes it again every 200 steps.)
+func (o *Optimizer) projectionMatrix(f *trace.Frame, s *slot, grad *trace.Tensor) {
 	if s.state[lowMatrix] != nil {
 		return
 	}
@@ -99,7 +99,7 @@ func singleGaLore(o *Optimizer, f *trace.Frame, l *batch) {
 		s := l.slots[i]
 		f.Set(&low, l.grads[i])
 		if s.low {
-			o.matrix(f, s, low)
+			o.projectionMatrix(f, s, low)
 			f.Set(&low, project(s, low))
 		}
 		o.moments(s, low)
@@ -141,7 +141,7 @@ func singleGaLore8bit(o *Optimizer, f *trace.Frame, l *batch) {
 			o.updateBits8(s, p, l.grads[i])
 			continue
 		}
-		o.matrix(f, s, l.grads[i])
+		o.projectionMatrix(f, s, l.grads[i])
 		f.Set(&grad, project(s, l.grads[i]))
 		g := o.tape.Frame()
 		aside := g.Bind(p.Clone())

@@ -16,8 +16,8 @@ type namedConfig struct {
 	config Config
 }
 
-// named are the optimizers that --optimizer accepts, the usual ones first.
-var named = []namedConfig{
+// namedConfigs are the optimizers that --optimizer accepts, the usual ones first.
+var namedConfigs = []namedConfig{
 	{"adamw", Config{Algorithm: AdamW, WeightDecay: true}},
 	{"adamw-fused", Config{Algorithm: AdamW, WeightDecay: true, Implementation: Fused}},
 	{"adamw-single", Config{Algorithm: AdamW, WeightDecay: true, Implementation: SingleTensor}},
@@ -62,12 +62,12 @@ const usualRank = 128
 // rank=N, and target= with parts of layers' paths, joined by plus signs.
 func Named(text string) (Config, error) {
 	name, list, more := strings.Cut(text, ":")
-	at := slices.IndexFunc(named, func(n namedConfig) bool { return n.name == name })
+	at := slices.IndexFunc(namedConfigs, func(n namedConfig) bool { return n.name == name })
 	if at < 0 {
 		return Config{}, fmt.Errorf("unknown optimizer %q; use one of %s, or \"vprof run -- python train.py\", which "+
 			"supports any", name, strings.Join(Names(), ", "))
 	}
-	c := named[at].config
+	c := namedConfigs[at].config
 	if !more {
 		return c, nil
 	}
@@ -89,4 +89,4 @@ var projection = options.Table[Config]{
 }
 
 // Names returns the names of all configurations.
-func Names() []string { return lists.Map(named, func(n namedConfig) string { return n.name }) }
+func Names() []string { return lists.Map(namedConfigs, func(n namedConfig) string { return n.name }) }

@@ -150,7 +150,7 @@ var rules = map[Algorithm]rule{
 	None:            {init: initNothing, single: func(*Optimizer, *trace.Frame, *batch) {}},
 }
 
-// initNothing does nothing, for algorithms without state on the device, or with state that the step allocates.
+// initNothing leaves the state empty, for algorithms without state on the device, or with state that the step allocates.
 func initNothing(*Optimizer, *slot) {}
 
 // New returns the optimizer of the given configuration over groups of parameters. It updates, and has state for, only
@@ -235,7 +235,7 @@ func (o *Optimizer) Step() {
 }
 
 func (o *Optimizer) stepGroup(group []*slot) {
-	batches := o.collect(group)
+	batches := o.collectGradients(group)
 	for i := range batches {
 		l := &batches[i]
 		f := o.tape.Frame()
@@ -251,9 +251,9 @@ func (o *Optimizer) stepGroup(group []*slot) {
 	}
 }
 
-// collect allocates missing state and lists the parameters with gradients by dtype (_init_group and
+// collectGradients allocates missing state and lists the parameters with gradients by dtype (_init_group and
 // _group_tensors_by_device_and_dtype, a std::unordered_map: what came last is first).
-func (o *Optimizer) collect(group []*slot) []batch {
+func (o *Optimizer) collectGradients(group []*slot) []batch {
 	var out []batch
 	for _, s := range group {
 		if s.param.Grad() == nil {
@@ -287,15 +287,15 @@ func (o *Optimizer) keep(f func() *trace.Tensor) *trace.Tensor {
 	return x
 }
 
-// zeros allocates zeroed state tensors of the parameter's shape.
-func (o *Optimizer) zeros(s *slot, states ...int) {
+// addZeros allocates zeroed state tensors of the parameter's shape.
+func (o *Optimizer) addZeros(s *slot, states ...int) {
 	for _, k := range states {
 		s.state[k] = o.keep(s.param.ZerosLike)
 	}
 }
 
-// like allocates a state tensor of the parameter's shape by operator op.
-func (o *Optimizer) like(op string, s *slot, k int) {
+// addStateLike allocates a state tensor of the parameter's shape by operator op.
+func (o *Optimizer) addStateLike(op string, s *slot, k int) {
 	s.state[k] = o.keep(func() *trace.Tensor { return trace.Pointwise(op, 0, s.param) })
 }
 
@@ -327,4 +327,4 @@ func (l *batch) add(s *slot) {
 	}
 }
 
-func (l *batch) tick() { trace.ForeachUpdate("_foreach_add__Scalar", 1, l.steps) }
+func (l *batch) incrementSteps() { trace.ForeachUpdate("_foreach_add__Scalar", 1, l.steps) }

@@ -12,7 +12,7 @@ const (
 	accDelta     = 1 // Adadelta
 )
 
-func initRMSprop(o *Optimizer, s *slot) { o.zeros(s, squareAvg) }
+func initRMSprop(o *Optimizer, s *slot) { o.addZeros(s, squareAvg) }
 
 func foreachRMSprop(o *Optimizer, f *trace.Frame, l *batch) {
 	grads, _ := o.foreachGradients(f, l)
@@ -40,11 +40,11 @@ func singleRMSprop(o *Optimizer, f *trace.Frame, l *batch) {
 
 func initAdagrad(o *Optimizer, s *slot) {
 	o.deviceStep(s)
-	o.like("full_like", s, sumOfSquares)
+	o.addStateLike("full_like", s, sumOfSquares)
 }
 
 func fusedAdagrad(_ *Optimizer, _ *trace.Frame, l *batch) {
-	l.tick()
+	l.incrementSteps()
 	trace.ForeachUpdate("_fused_adagrad_", 6, l.params, l.grads, l.state[sumOfSquares])
 }
 

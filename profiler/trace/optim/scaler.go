@@ -38,11 +38,11 @@ func (s *GradScaler) Scale(loss *trace.Tensor) *trace.Tensor {
 	return loss.Mul(s.scale)
 }
 
-// Unscales returns the error that PyTorch raises if a scaler cannot unscale the gradients of parameters, else nil. It
-// unscales fp32 gradients, and fp16 ones inside the kernel of a fused optimizer if gradients are not clipped. The
+// UnscaleError returns the error that PyTorch raises if a scaler cannot unscale the gradients of parameters, else nil.
+// It unscales fp32 gradients, and fp16 ones inside the kernel of a fused optimizer if gradients are not clipped. The
 // kernel that checks for infinities does not support bf16 up to PyTorch 2.15
 // (github.com/pytorch/pytorch/issues/127176).
-func Unscales(inKernel bool, groups ...[]*trace.Tensor) error {
+func UnscaleError(inKernel bool, groups ...[]*trace.Tensor) error {
 	for _, p := range slices.Concat(groups...) {
 		switch {
 		case !p.RequiresGrad():
@@ -73,7 +73,7 @@ func (s *GradScaler) Unscale(o *Optimizer) {
 func (s *GradScaler) unscaleGradients(o *Optimizer, inverse, found *trace.Tensor, unscaled bool) {
 	f := s.tape.Frame()
 	var flag *trace.Tensor
-	for _, grads := range gradients(o.Params()) {
+	for _, grads := range gradientsByType(o.Params()) {
 		if flag == nil {
 			flag = s.held.Bind(trace.Copy(found))
 			inverse = f.Bind(trace.Copy(inverse))

@@ -78,14 +78,14 @@ func singleMuon(o *Optimizer, f *trace.Frame, l *batch) {
 		buf := l.slots[i].state[0]
 		trace.Update("lerp__Scalar", 3, buf, l.grads[i])
 		f.Set(&update, trace.Pointwise("lerp_Scalar", 3, l.grads[i], buf))
-		f.Set(&update, orthogonal(f, update))
+		f.Set(&update, orthogonalize(f, update))
 		trace.Update("mul__Tensor", 1, p)
 		trace.Update("add__Tensor", 2, p, update)
 	}
 }
 
-// orthogonal records _zeropower_via_newtonschulz of torch.optim.Muon, which makes an update orthogonal.
-func orthogonal(f *trace.Frame, grad *trace.Tensor) *trace.Tensor {
+// orthogonalize records _zeropower_via_newtonschulz of torch.optim.Muon, which makes an update orthogonal.
+func orthogonalize(f *trace.Frame, grad *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(grad)
 	tall := grad.Size(0) > grad.Size(1)
 	x := g.Bind(grad.To(trace.BF16))
