@@ -191,7 +191,7 @@ func ask(ctx context.Context, a *app, asker capture.Asking, q cudnnQuestions) er
 				return err
 			}
 		}
-		printable.Fprintf(a.stdout, "sm_%d: cuDNN %s told the workspaces of %d convolutions (forward and backward); "+
+		printable.Fprintf(a.stdout, "sm_%d: cuDNN %s gave the workspaces of %d convolutions (forward and backward); "+
 			"%s\n", t.Generation, version, len(s.Bytes), torchReleasesWithCuDNN(version))
 	}
 	return nil

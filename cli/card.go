@@ -77,7 +77,7 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 			fmt.Fprintf(o.app.stdout, "%s: %s\n", f.From, strings.Join(f.Args, " "))
 		}
 		if c.Command = found[0]; !o.yes {
-			fmt.Fprintln(o.app.stdout, "--yes runs the first; another is named after --")
+			fmt.Fprintln(o.app.stdout, "run the first with --yes, or name another after --")
 			return nil
 		}
 		if err := os.Chdir(filepath.Join(args[0], c.Command.Dir)); err != nil {

@@ -72,7 +72,7 @@ func TestACallThatHangsIsNamedAndEndsTheProcess(t *testing.T) {
 		require.Equal(t, int(exitFailure), ended.ExitCode())
 		lines := slices.Collect(strings.Lines(stderr.String()))
 		require.Len(t, lines, 2, stderr.String())
-		require.Contains(t, lines[0], name+" has not returned for 200ms: the GPU works long, or it or its driver hangs")
+		require.Contains(t, lines[0], name+" has not returned for 200ms: the GPU is busy, or it or its driver hangs")
 		require.Contains(t, lines[1], name+" has not returned for 400ms: the GPU or its driver hangs; the kernel log")
 	}
 }

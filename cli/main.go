@@ -66,8 +66,8 @@ func (a *app) reportHungCall(call string, waited time.Duration) {
 			"cause as an Xid (dmesg | grep -i xid)\n", call, waited)
 		os.Exit(int(exitFailure))
 	case waited == slowCallNotice:
-		fmt.Fprintf(a.stderr, "vprof: %s has not returned for %v: the GPU works long, or it or its driver hangs; "+
-			"vprof ends after %v, and at the second Ctrl-C\n", call, waited, hungCallTimeout)
+		fmt.Fprintf(a.stderr, "vprof: %s has not returned for %v: the GPU is busy, or it or its driver hangs; vprof "+
+			"ends after %v, or at the second Ctrl-C\n", call, waited, hungCallTimeout)
 	}
 }
 

@@ -229,8 +229,8 @@ func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *rep
 	c.GPU, c.Timeout = step.WithUnlimitedMemory(c.GPU), time.Minute+time.Duration(3*failed.Seconds*float64(time.Second))
 	c.Stdout, c.Stderr, c.OnEvent = nil, nil, nil
 	if !o.quiet {
-		fmt.Fprintf(o.app.stderr, "vprof: out of memory; runs again on a GPU with more for at most %v, to see what it "+
-			"needs\n", c.Timeout.Round(time.Second))
+		fmt.Fprintf(o.app.stderr, "vprof: out of memory; vprof runs it again on a larger GPU for at most %v, to see "+
+			"what it needs\n", c.Timeout.Round(time.Second))
 	}
 	again, err := script.Run(ctx, c)
 	if err != nil || again.Kind() != script.Fits {
