@@ -36,7 +36,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	switch kind := flag.Value.Type(); {
 	case isNumber && errors.Is(number.Err, strconv.ErrRange):
-		return usagef("--%s: %s is too large or too small", flag.Name, value)
+		return usagef("--%s: %s is out of range", flag.Name, value)
 	case kind == "duration":
 		return usagef("--%s: %q is not a duration; write it with its unit, like 500ms, 30s or 5m", flag.Name, value)
 	case kind == "bool":

@@ -42,9 +42,8 @@ func (m Model) Complete(c Case) (Case, error) {
 // checkCase returns an error if the model cannot train a complete case with another batch, rank or micro-batches.
 func (m Model) checkCase(c Case) error {
 	if field := m.firstChangedKey(c); field != "" {
-		return c.FieldError(field,
-			"the steps of a recorded run are what they are; record the run again with this changed "+
-				"(other GPUs and allocator settings need no new recording)")
+		return c.FieldError(field, "the steps of a recorded run are what they are; record the run again with this "+
+			"changed (other GPUs and allocator settings need no new recording)")
 	}
 	if err := CheckBatch(c.Batch); err != nil {
 		return c.FieldError("batch", "%v", err)

@@ -105,9 +105,8 @@ var trainOnlyConflicts = []Conflict{
 		func(k *subject) bool { return k.TrainedWeights != "" && k.isSharded() },
 		"strategies that shard weights need one type for all weights; leave trained-weights out, or use ddp"),
 	refuse("train-only", "a model with its own freeze stages",
-		func(k *subject) bool { return k.TrainOnly != "" && k.m.Supports.Loop == "" },
-		"this model has fixed freeze stages; models of transformers and exported models (.pt2) have a choice of "+
-			"parameters"),
+		func(k *subject) bool { return k.TrainOnly != "" && k.m.Supports.Loop == "" }, "this model has fixed freeze "+
+			"stages; models of transformers and exported models (.pt2) have a choice of parameters"),
 	refuse("train-only", "lora", func(k *subject) bool { return k.TrainOnly != "" && k.LoRA != nil },
 		"adapters freeze all of the model; train further modules with --lora save=..."),
 	refuse("train-only", "stage, freeze",
@@ -197,11 +196,9 @@ func loopRows() (all []Conflict) {
 		refuse("use-cache", "a model without a cache",
 			func(k *subject) bool { return k.UseCache == yesValue && !k.m.Supports.Cache },
 			"the cache is recorded only for decoders of transformers with attention in every layer"),
-		refuse("use-cache", "checkpointing",
-			func(k *subject) bool { return k.UseCache == yesValue && k.Checkpointing },
+		refuse("use-cache", "checkpointing", func(k *subject) bool { return k.UseCache == yesValue && k.Checkpointing },
 			"transformers leaves the cache out while layers are recomputed; leave out one of the two"),
-		refuse("zero-grad", "optimizer-in-backward",
-			func(k *subject) bool { return k.InBackward && k.ZeroGrad != "" },
+		refuse("zero-grad", "optimizer-in-backward", func(k *subject) bool { return k.InBackward && k.ZeroGrad != "" },
 			"gradients are freed as soon as the optimizer has stepped in backward"),
 	}...)
 }
@@ -229,14 +226,12 @@ var evaluationConflicts = []Conflict{
 // otherConflicts are the remaining options that a model does not support or that exclude each other.
 var otherConflicts = []Conflict{
 	refuse("quantize", "a model without packed layers",
-		func(k *subject) bool { return k.Quantize != "" && !k.m.Supports.Quantize },
-		"vprof does not know how to quantize this model; it does for models of transformers and for exported models "+
-			"(.pt2)"),
+		func(k *subject) bool { return k.Quantize != "" && !k.m.Supports.Quantize }, "vprof does not know how to "+
+			"quantize this model; it does for models of transformers and for exported models (.pt2)"),
 	refuse("quantize", "no lora", func(k *subject) bool { return k.Quantize != "" && k.LoRA == nil },
 		"quantized layers cannot be trained; train adapters beside them with --lora"),
 	refuse("liger", "a model with a reason of its own",
-		func(k *subject) bool { return k.Liger && !k.m.Supports.Liger && k.m.Supports.NoLiger != "" },
-		"{no liger}"),
+		func(k *subject) bool { return k.Liger && !k.m.Supports.Liger && k.m.Supports.NoLiger != "" }, "{no liger}"),
 	refuse("liger", "a model without such layers", func(k *subject) bool { return k.Liger && !k.m.Supports.Liger },
 		"vprof supports no kernels of liger-kernel for this model; it does for decoders of transformers "+
 			"(hf:config.json, and exported ones)"),
@@ -255,12 +250,9 @@ var otherConflicts = []Conflict{
 	refuse("routing", "no strategy with ep=N", func(k *subject) bool { return k.Routing != "" && k.s.EP == 0 },
 		"routing sets how many tokens a rank's experts get, which needs expert parallelism; add ep=N to --strategy"),
 	refuse("offload", "a model with its own loop",
-		func(k *subject) bool { return k.m.Supports.Loop == "" && k.Offload },
-		ownLoopReason),
+		func(k *subject) bool { return k.m.Supports.Loop == "" && k.Offload }, ownLoopReason),
 	refuse("optimizer-in-backward", "a model with its own loop",
-		func(k *subject) bool { return k.m.Supports.Loop == "" && k.InBackward },
-		ownLoopReason),
+		func(k *subject) bool { return k.m.Supports.Loop == "" && k.InBackward }, ownLoopReason),
 	refuse("clip", "a model with its own loop",
-		func(k *subject) bool { return k.m.Supports.Loop == "" && k.Clip != "" },
-		ownLoopReason),
+		func(k *subject) bool { return k.m.Supports.Loop == "" && k.Clip != "" }, ownLoopReason),
 }

@@ -223,10 +223,9 @@ func (l MemoryOptions) warnings(c *Case) []string {
 				"gradients are used and freed at once", c.Accumulate))
 	}
 	if l.QuantizesExperts() && c.Checkpointing && l.Recompute != Reentrant && c.Libraries().FusedExperts {
-		all = append(all,
-			"quantize: where recomputing a layer ends in its experts (there is no shared one), it leaves them past "+
-				"the hook with which bitsandbytes frees what it has unpacked, and all experts stay unpacked "+
-				"from the first step on; reentrant checkpointing does not")
+		all = append(all, "quantize: where recomputing a layer ends in its experts (there is no shared one), it "+
+			"leaves them past the hook with which bitsandbytes frees what it has unpacked, and all experts stay "+
+			"unpacked from the first step on; reentrant checkpointing does not")
 	}
 	if c.Objective.Generates() {
 		all = append(all, c.Objective.Name+

@@ -37,9 +37,8 @@ var rankConflicts = []Conflict{
 // deviceMapConflicts are models and options that do not work with a device_map over several GPUs.
 var deviceMapConflicts = []Conflict{
 	refuse("strategy", "device-map with a .pt2 model",
-		func(k *subject) bool { return k.isStrategy(DeviceMap) && k.m.UserModel },
-		"a .pt2 model is one graph without the hooks that move tensors from GPU to GPU; use the model by name or "+
-			"hf:, or \"vprof run\""),
+		func(k *subject) bool { return k.isStrategy(DeviceMap) && k.m.UserModel }, "a .pt2 model is one graph "+
+			"without the hooks that move tensors from GPU to GPU; use the model by name or hf:, or \"vprof run\""),
 	refuse("strategy", "device-map with objective",
 		func(k *subject) bool { return k.isStrategy(DeviceMap) && !k.Objective.IsZero() },
 		"device-map supports only next-token and classification losses; leave out the objective, or use \"vprof run\""),
@@ -66,9 +65,8 @@ var contextConflicts = []Conflict{
 // expertConflicts are models, numbers of ranks and options that expert parallelism does not support.
 var expertConflicts = []Conflict{
 	refuse("strategy", "ep with a model without experts",
-		func(k *subject) bool { return k.s.EP > 0 && k.m.Supports.Experts == 0 },
-		"expert parallelism (ep) needs a mixture of transformers whose experts are grouped products, as in Qwen, "+
-			"Mixtral and DeepSeek"),
+		func(k *subject) bool { return k.s.EP > 0 && k.m.Supports.Experts == 0 }, "expert parallelism (ep) needs a "+
+			"mixture of transformers whose experts are grouped products, as in Qwen, Mixtral and DeepSeek"),
 	refuse("strategy", "ep that does not divide the experts",
 		func(k *subject) bool { return k.s.EP > 0 && k.m.Supports.Experts%k.s.EP != 0 },
 		"{ep} ranks cannot share out {experts} experts evenly (ep={ep})"),
@@ -147,9 +145,8 @@ var tensorConflicts = []Conflict{
 		"clip_grad_norm_ raises under tensor parallelism (\"All operands in aten.stack.default must have the same "+
 			"mesh\") unless all parameters are shared; use sequence=true, or train with --clip none"),
 	refuse("strategy", "sequence, loss, tp_by with a model without plain attention",
-		func(k *subject) bool { return k.splitsTokens() && !k.m.Supports.Context },
-		"sequence, loss and tp_by of tensor parallelism need a decoder of transformers with plain attention "+
-			"(hf:config.json)"),
+		func(k *subject) bool { return k.splitsTokens() && !k.m.Supports.Context }, "sequence, loss and tp_by of "+
+			"tensor parallelism need a decoder of transformers with plain attention (hf:config.json)"),
 	refuse("strategy", "tp_by with a model without a plan",
 		func(k *subject) bool { return k.splitsTokens() && k.s.TPPlan != "" && !k.m.Supports.TensorPlan },
 		"vprof does not support transformers' tensor-parallel plan of this model (tp_by): it gathers between layers, "+

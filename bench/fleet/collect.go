@@ -48,7 +48,8 @@ func (f *Folder) Results(each func(b GPUTasks, r Result) error) error {
 				return &input.FormatError{File: f.Path(b), Reason: fmt.Sprintf("job %d: %v", unit, err)}
 			}
 			if r.Report != nil && len(r.Report.Devices) > 1 {
-				return input.FileErrorf(f.Path(b), "job %d is a sweep of several GPUs: need one GPU", unit)
+				return input.FileErrorf(f.Path(b), "job %d is a sweep of several GPUs, and a job of a fleet has one; "+
+					"run the fleet again with this version of vprof", unit)
 			}
 			return each(b, r)
 		}); err != nil {
@@ -65,7 +66,8 @@ func (f *Folder) shards(b GPUTasks) (*shard.Set, error) {
 	case errors.As(err, new(*shard.FolderError)), errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err == nil && (set.Hash != b.JobsHash || set.ShardCount != b.Tasks):
-		err = input.Errorf("%s: the shards here belong to another fleet; use another folder (--dir)", f.Path(b))
+		err = input.Errorf("%s: the shards in this folder belong to another fleet; name another folder with --dir",
+			f.Path(b))
 	}
 	return set, err
 }

@@ -170,7 +170,7 @@ func (c *Case) UnmarshalYAML(n *yaml.Node) error {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		return fmt.Errorf("line %d: cannot unmarshal a list into a case", n.Line)
+		return fmt.Errorf("line %d: a case must be keys with values (model: gpt2), not a list", n.Line)
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if err := c.setKey(n.Content[i], n.Content[i+1]); err != nil {
@@ -226,7 +226,8 @@ func Read(r io.Reader, file string) (*Config, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if len(data) > maxConfigBytes {
-		return nil, input.FileErrorf(file, "longer than %d MiB, the most that a fleet file has", maxConfigBytes>>20)
+		return nil, input.FileErrorf(file, "the fleet file is longer than %d MiB; split it into several",
+			maxConfigBytes>>20)
 	}
 	c := &Config{source: data}
 	if err := yamlkeys.Decode(file, data, c); err != nil {
@@ -271,9 +272,8 @@ func (c *Config) check(file string) error {
 	}
 	for i, k := range c.Cases {
 		if k.Model != "" || len(k.Trainer) > 0 {
-			return wrong(k.line, fmt.Sprintf("cases[%d]", i),
-				"names a model (%s); cases are how each of the models is trained",
-				cmp.Or(k.Model, strings.Join(k.Trainer, ", ")))
+			return wrong(k.line, fmt.Sprintf("cases[%d]", i), "names a model (%s); cases are how each of the models "+
+				"is trained", cmp.Or(k.Model, strings.Join(k.Trainer, ", ")))
 		}
 	}
 	seen := map[string]bool{}

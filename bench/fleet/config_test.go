@@ -19,7 +19,7 @@ import (
 
 func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "f.yaml: is empty",
+		"": "f.yaml: the file is empty",
 		"models: [toy]\nboards: [t4]\n---\nmodels: []":        "has more than one document",
 		"models: [toy]\nboard: [t4]":                          `f.yaml:2: there is no key "board"; near it: boards`,
 		"models: [{models: toy}]\nboards: [t4]":               `f.yaml:1: models[0]: there is no key "models"; near it: model`,
@@ -63,7 +63,7 @@ func TestUnitsAreModelsByCases(t *testing.T) {
 
 	c.Cases = append(c.Cases, c.Cases[0])
 	_, err = c.Units("f.yaml", models.NewRegistry([]models.Model{toy.Model()}), nil)
-	require.ErrorContains(t, err, "is the same case as f.yaml:2")
+	require.ErrorContains(t, err, "this case is already in the fleet, as f.yaml:2")
 }
 
 // FuzzRead reads anything as a fleet: it is refused with a sentence or is one.
@@ -166,11 +166,11 @@ func TestTasksAreBegunAgainByTheirExitCodes(t *testing.T) {
 	other, err := Open(dir)
 	require.NoError(t, err)
 	_, err = other.Lock("me")
-	require.ErrorContains(t, err, "another command runs this fleet (vprof fleet run, process 7 of n1)")
+	require.ErrorContains(t, err, "another command (vprof fleet run, process 7 of n1) runs this fleet")
 	require.NoError(t, release())
 
 	_, err = Prepare(dir, OnSlurm, c, units, nil, report.Tool{Version: "v2"}, time.Time{})
-	require.ErrorContains(t, err, "created by vprof v1, this is v2")
+	require.ErrorContains(t, err, "created by vprof v1, and this is v2")
 	require.NoError(t, os.Remove(dir+"/fleet.json"))
 	_, err = Open(dir)
 	require.ErrorIs(t, err, os.ErrNotExist)

@@ -67,7 +67,8 @@ func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Conf
 			u.Batches = c.batchesFor(m, u.Case)
 			key := m.Canonical(u.Case).Key()
 			if before, twice := seen[key]; twice {
-				return nil, input.FileErrorf(caseLocation(file, of, k), "is the same case as %s: %v", before, u.Case)
+				return nil, input.FileErrorf(caseLocation(file, of, k), "this case is already in the fleet, as %s "+
+					"(%v); remove one of them", before, u.Case)
 			}
 			seen[key] = caseLocation(file, of, k)
 			units = append(units, u)
@@ -225,13 +226,14 @@ func Prepare(dir, engine string, c *Config, units []ModelCase, learned *coeffici
 	case err != nil:
 		return nil, err
 	case was.Tool != tool:
-		return nil, input.Errorf("%s: created by vprof %s, this is %s; continue with that version, or use another "+
-			"folder (--dir)", dir, was.Tool.Version, tool.Version)
+		return nil, input.Errorf("%s: the fleet was created by vprof %s, and this is %s; use that version, or "+
+			"another folder (--dir)", dir, was.Tool.Version, tool.Version)
 	case was.Engine != engine:
-		return nil, input.Errorf("%s: runs on %s, not on %s; use another folder (--dir)", dir, was.Engine, engine)
+		return nil, input.Errorf("%s: the fleet runs on %s, not on %s; use that engine, or another folder (--dir)",
+			dir, was.Engine, engine)
 	case !equalJobs(was.GPUs, f.GPUs):
-		return nil, input.Errorf("%s: holds another fleet, or this one before its file was changed; use another "+
-			"folder (--dir), or remove it", dir)
+		return nil, input.Errorf("%s: the folder belongs to another fleet, or to this one before its file was "+
+			"changed; use another folder (--dir), or remove it", dir)
 	default:
 		f.Created = was.Created
 		return f, f.write() // what is asked of the scheduler may have changed
@@ -327,7 +329,8 @@ func Open(dir string) (*Folder, error) {
 			}
 		}
 		if f.GPUs[i].GPU == "" {
-			return nil, input.Errorf("%s: fleet.yaml has lost GPU %s; use another folder (--dir)", dir, f.GPUs[i].Key)
+			return nil, input.Errorf("%s: fleet.yaml no longer names the GPU %s; add it again, or use another folder "+
+				"(--dir)", dir, f.GPUs[i].Key)
 		}
 	}
 	return f, nil
@@ -392,8 +395,8 @@ func (f *Folder) readJob(text []byte) (job.Job, error) {
 func (f *Folder) Lock(who string) (release func() error, err error) {
 	release, by, err := shard.Lock(filepath.Join(f.Dir, "lock"), who)
 	if errors.Is(err, shard.ErrLocked) {
-		return nil, input.Errorf("%s: another command runs this fleet (%s); watch it with "+
-			"\"vprof fleet status\", or wait for it", f.Dir, by)
+		return nil, input.Errorf("%s: another command (%s) runs this fleet; watch it with \"vprof fleet status\", or "+
+			"wait for its end", f.Dir, by)
 	}
 	return release, err
 }

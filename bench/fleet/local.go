@@ -110,7 +110,8 @@ func (l *Local) Active(context.Context) (map[Task]string, error) {
 func (l *Local) Cancel(context.Context) (int, error) {
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
 		return 0,
-			errors.New("only Linux lists the processes of a fleet's tasks; end `vprof fleet run` with Ctrl-C")
+			errors.New("stopping the tasks of a local fleet is supported only on Linux; end `vprof fleet run` with " +
+				"Ctrl-C")
 	}
 	text, err := os.ReadFile(l.pids())
 	if errors.Is(err, os.ErrNotExist) {

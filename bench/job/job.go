@@ -75,7 +75,7 @@ func Read(r io.Reader) (Job, error) {
 		return j, err
 	}
 	if len(text) > maxJobBytes {
-		return j, fmt.Errorf("job: the JSON is longer than %d MiB", maxJobBytes>>20)
+		return j, fmt.Errorf("job: the JSON is longer than %d MiB; split the job into fewer cases", maxJobBytes>>20)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -83,7 +83,7 @@ func Read(r io.Reader) (Job, error) {
 		return Job{}, fmt.Errorf("job: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Job{}, errors.New("job: text follows the end of the JSON")
+		return Job{}, errors.New("job: text follows the end of the JSON; remove it")
 	}
 	return j, j.check()
 }
@@ -99,19 +99,20 @@ func (j Job) check() error {
 	case j.Kind != report.Plan && j.Kind != report.Sweep:
 		return fmt.Errorf("job: the kind is %q: need plan or sweep", j.Kind)
 	case j.Case.Model == "":
-		return errors.New("job: the case names no model")
+		return errors.New("job: the case names no model; set case.model")
 	case (j.Target.Device == "") == (j.Target.GPU == nil):
-		return errors.New("job: the target must be either a device or a GPU to simulate")
+		return errors.New("job: the target is not clear; set either a device or a GPU to simulate")
 	case j.Kind == report.Plan && j.Target.GPU == nil:
-		return errors.New("job: a plan needs a simulated GPU")
+		return errors.New("job: a plan needs a simulated GPU; set target.gpu")
 	case j.Target.GPU != nil && j.Target.GPU.Memory <= j.Target.GPU.Context:
-		return fmt.Errorf("job: the GPU has %d bytes of memory, less than its CUDA context", j.Target.GPU.Memory)
+		return fmt.Errorf("job: the GPU has %d bytes of memory, less than its CUDA context needs; correct target.gpu",
+			j.Target.GPU.Memory)
 	case j.Kind != report.Plan && j.Lengths != nil:
-		return errors.New("job: only a plan may have lengths of samples")
+		return errors.New("job: only a plan may have lengths of samples; remove them, or set the kind to plan")
 	case len(j.Batches) == 0:
-		return errors.New("job: no batch size is named")
+		return errors.New("job: no batch size is named; add at least one")
 	case j.Case.Description().Hash() != j.Case.ConfigHash:
-		return errors.New("job: the description of the model does not have the case's config_hash")
+		return errors.New("job: the model's description does not match the case's config_hash; make the job again")
 	}
 	for _, b := range j.Batches {
 		if err := models.CheckBatch(b); err != nil {

@@ -94,7 +94,7 @@ func TestReadSaysWhatIsWrongWithAJob(t *testing.T) {
 		{"[2]", "[0]", "0 is not a batch size"},
 		{"[2]", "[4611686018427387904]", "job: 4611686018427387904 is above the largest batch size, 1048576"},
 		{`"batches"`, `"sizes"`, `unknown field "sizes"`},
-		{`"stage"`, `"config_sha256":"00","stage"`, "does not have the case's config_hash"},
+		{`"stage"`, `"config_sha256":"00","stage"`, "does not match the case's config_hash"},
 	} {
 		_, err := Read(strings.NewReader(strings.Replace(string(text), c[0], c[1], 1)))
 		require.ErrorContains(t, err, c[2])
@@ -174,8 +174,8 @@ func TestReportsOfDifferentWorkDoNotMerge(t *testing.T) {
 	smaller := run(toyCase(t), report.Plan, "t4", 16)
 	smaller.Devices[0].Memory /= 2
 	for want, r := range map[string]*report.Report{
-		"one report is a plan, another a sweep": run(toyCase(t), report.Sweep, "h200", 8),
-		"one report is of toy":                  run(other, report.Plan, "h200", 8),
+		"one result is a plan, another a sweep": run(toyCase(t), report.Sweep, "h200", 8),
+		"one result is of toy":                  run(other, report.Plan, "h200", 8),
 		"batch 8 on sim:t4 appears twice":       run(toyCase(t), report.Plan, "t4", 8),
 	} {
 		_, err := report.Merge(one, r)
@@ -187,5 +187,5 @@ func TestReportsOfDifferentWorkDoNotMerge(t *testing.T) {
 	require.Equal(t, []string{"sim:t4 (14.74 GiB)", "sim:t4 (7.37 GiB)"},
 		[]string{merged.Points[0].Device, merged.Points[1].Device})
 	_, err = report.Merge()
-	require.ErrorContains(t, err, "no reports are given")
+	require.ErrorContains(t, err, "there are no results")
 }

@@ -49,7 +49,7 @@ func openText(path string) (io.ReadCloser, error) {
 	}
 	z, err := gzip.NewReader(f)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: not a gzip file: %w", path, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("%s: the file is not gzip data: %w", path, err), f.Close())
 	}
 	return struct {
 		io.Reader
@@ -102,7 +102,7 @@ func Read(r io.Reader, name string) (*File, error) {
 	case errors.Is(err, bufio.ErrTooLong):
 		errs = append(errs, withLocation(fieldError("", "longer than %d bytes", maxLineBytes), name, n+1))
 	case err != nil:
-		errs = append(errs, fmt.Errorf("%s: after line %d: %w", name, n, err))
+		errs = append(errs, fmt.Errorf("%s: cannot be read after line %d: %w", name, n, err))
 	case n == 0:
 		errs = append(errs, withLocation(fieldError("", "empty: expected a header with schema %s", Schema), name, 1))
 	}

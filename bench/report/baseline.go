@@ -27,14 +27,15 @@ func ReadSmoke(file string, r io.Reader) (*Smoke, error) {
 	err := decode(d, &s)
 	switch {
 	case bounded.N <= 0:
-		err = fmt.Errorf("longer than %d MiB", maxSmokeBytes>>20)
+		err = fmt.Errorf("the file is longer than %d MiB", maxSmokeBytes>>20)
 	case errors.Is(err, io.EOF):
-		err = errors.New("is empty")
+		err = errors.New("the file is empty")
 	case err == nil:
 		err = s.check()
 	}
 	if err != nil {
-		return nil, input.FileErrorf(file, "%v; make it with vprof smoke --export FILE.json", err)
+		return nil, input.FileErrorf(file, "need a result of a smoke test: %v; make one with vprof smoke --export "+
+			"FILE.json", err)
 	}
 	return &s, nil
 }
@@ -48,7 +49,7 @@ func (s *Smoke) check() error {
 	case s.Device.GPU == "" || s.Device.Memory <= 0 || s.Limit <= 0 || s.Limit > s.Device.Memory:
 		return errors.New("no GPU is named, or the limit exceeds the GPU's memory")
 	case !slices.ContainsFunc(s.Checks, func(c Check) bool { return !c.NotInVerdict }):
-		return errors.New("checks has none that decides the verdict")
+		return errors.New("none of the checks decides the verdict")
 	}
 	if err := cmp.Or(models.CheckBatch(s.Batch), checkAccumulate(s.Case.Case), s.Device.check()); err != nil {
 		return err
@@ -64,7 +65,7 @@ func (s *Smoke) check() error {
 		safe = safe && (c.Safe || c.NotInVerdict)
 	}
 	if safe != s.Safe {
-		return errors.New("safe contradicts the verdicts of the checks")
+		return errors.New("the verdict safe contradicts the verdicts of the checks")
 	}
 	return s.checkComponents()
 }
@@ -73,8 +74,8 @@ func (s *Smoke) check() error {
 func (c Check) check(limit int64) error {
 	if c.Allocated <= 0 || c.Allocated > c.Reserved || c.Reserved > c.Device || c.Device > maxBytes || c.Need < 0 ||
 		c.Need > maxBytes {
-		return fmt.Errorf("%d bytes allocated, %d reserved, %d on the device, %d needed: need 0 < "+
-			"allocated <= reserved <= device", c.Allocated, c.Reserved, c.Device, c.Need)
+		return fmt.Errorf("the bytes contradict each other: %d allocated, %d reserved, %d on the device, %d needed "+
+			"(need 0 < allocated <= reserved <= device)", c.Allocated, c.Reserved, c.Device, c.Need)
 	}
 	strained := c.Lengths != nil && c.Lengths.Epochs.Strained()
 	if c.Safe && (c.Need > limit || c.OOM != nil || !c.Fits || strained) {
@@ -92,7 +93,7 @@ func (s *Smoke) checkComponents() error {
 	if step, ok := lists.First(s.Checks, func(c Check) bool { return c.Name == "training step" && c.Simulated }); ok {
 		total = step.Device
 	}
-	return checkSum("its components", s.Components, "the training step", total)
+	return checkSum("components", s.Components, "the training step", total)
 }
 
 // label returns the name of a check without its batch size.
@@ -106,17 +107,17 @@ func (c Check) label() string {
 func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 	was, is := before.Case, s.Case
 	if was.Model != is.Model || was.Task != is.Task || before.Device.GPU != s.Device.GPU || was.Stage != is.Stage {
-		return fmt.Errorf("the baseline tests %s, stage %s on %s, not %s, stage %s on %s",
-			was.Model, was.Stage, before.Device.GPU, is.Model, is.Stage, s.Device.GPU)
+		return fmt.Errorf("it tests %s, stage %s on %s, but this test is of %s, stage %s on %s; make a baseline of "+
+			"the same case", was.Model, was.Stage, before.Device.GPU, is.Model, is.Stage, s.Device.GPU)
 	}
 	if before.Batch > s.Batch {
-		return fmt.Errorf("the baseline tests batch %d, above batch %d, and would hide growth; make a new one",
+		return fmt.Errorf("it tests batch %d, larger than batch %d, so growth would not be seen; make a new baseline",
 			before.Batch, s.Batch)
 	}
 	for _, pair := range [][2][]Check{{s.Checks, before.Checks}, {before.Checks, s.Checks}} {
 		for _, c := range pair[0] {
 			if !slices.ContainsFunc(pair[1], func(b Check) bool { return b.label() == c.label() }) {
-				return fmt.Errorf("check %q is not in both results; make a new baseline", c.label())
+				return fmt.Errorf("check %q is only in one of the two results; make a new baseline", c.label())
 			}
 		}
 	}

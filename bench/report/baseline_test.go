@@ -39,15 +39,15 @@ func TestBaselineThatCouldHideGrowthIsRefused(t *testing.T) {
 		"above the largest batch":                       func(s *Smoke) { s.Batch = 1 << 62 },
 		"micro-batches are too many":                    func(s *Smoke) { s.Case.Accumulate = 1 << 62 },
 		"no GPU":                                        func(s *Smoke) { s.Limit = 2000 },
-		"checks has none that decides":                  func(s *Smoke) { s.Checks = nil },
-		"none that decides the verdict":                 func(s *Smoke) { s.Checks = s.Checks[:1]; s.Checks[0].NotInVerdict = true },
+		"none of the checks decides the verdict":        func(s *Smoke) { s.Checks = nil },
+		"decides the verdict":                           func(s *Smoke) { s.Checks = s.Checks[:1]; s.Checks[0].NotInVerdict = true },
 		"appears twice":                                 func(s *Smoke) { s.Checks[1] = s.Checks[0] },
 		"allocated <= reserved <= device":               func(s *Smoke) { s.Checks[1].Device = 1 << 62 },
-		"80 bytes allocated, 0 reserved":                func(s *Smoke) { s.Checks[1].Reserved = 0 },
+		"80 allocated, 0 reserved":                      func(s *Smoke) { s.Checks[1].Reserved = 0 },
 		"marked safe, but its numbers exceed the limit": func(s *Smoke) { s.Checks[1].Need = 950 },
 		"safe contradicts":                              func(s *Smoke) { s.Checks[1].Safe = false },
-		"components must sum to the":                    func(s *Smoke) { s.Components = s.Components[:1] },
-		"weights has -1 bytes":                          func(s *Smoke) { s.Components[0].Bytes = -1 },
+		"must add up to the":                            func(s *Smoke) { s.Components = s.Components[:1] },
+		"weights: -1 bytes are out of range":            func(s *Smoke) { s.Components[0].Bytes = -1 },
 	} {
 		s := good()
 		change(s)
@@ -81,8 +81,8 @@ func TestGrowthIsNamedWithItsCausesAndNeverHidesDanger(t *testing.T) {
 
 	missing := good()
 	missing.Checks = missing.Checks[:2]
-	require.ErrorContains(t, good().Compare(missing, "base.json", 0), `check "validation" is not in both`)
-	require.ErrorContains(t, missing.Compare(good(), "base.json", 0), `check "validation" is not in both`)
+	require.ErrorContains(t, good().Compare(missing, "base.json", 0), `check "validation" is only in one of the two results; make a new baseline`)
+	require.ErrorContains(t, missing.Compare(good(), "base.json", 0), `check "validation" is only in one of the two results; make a new baseline`)
 }
 
 func FuzzReadSmoke(f *testing.F) {

@@ -20,9 +20,9 @@ func (r *Report) check() error {
 	case r.Kind != Plan && r.Kind != Sweep:
 		return fmt.Errorf("the kind is %q: need plan or sweep", r.Kind)
 	case r.Case.Model == "":
-		return errors.New("the case names no model")
+		return errors.New("the case names no model; export the result again")
 	case r.Case.Dataset < 0:
-		return errors.New("the case has a negative number of samples")
+		return errors.New("the case has a negative number of samples; export the result again")
 	}
 	if err := checkAccumulate(r.Case.Case); err != nil {
 		return err
@@ -32,12 +32,12 @@ func (r *Report) check() error {
 			return err
 		}
 		if slices.ContainsFunc(r.Devices[:i], func(other Device) bool { return other.Name == d.Name }) {
-			return fmt.Errorf("device %q appears twice", d.Name)
+			return fmt.Errorf("device %q appears twice; list each device once", d.Name)
 		}
 	}
 	for _, c := range r.Coefficients {
 		if c.StdErr < 0 {
-			return fmt.Errorf("coefficient %s has a negative standard error", c.Name)
+			return fmt.Errorf("coefficient %s has a negative standard error; need 0 or more", c.Name)
 		}
 	}
 	for _, p := range r.Points {
@@ -63,7 +63,8 @@ func (r *Report) checkPoints() error {
 	slices.SortFunc(points, order)
 	for i := 1; i < len(points); i++ {
 		if order(points[i-1], points[i]) == 0 {
-			return fmt.Errorf("batch %d on %s appears twice", points[i].Batch, points[i].Device)
+			return fmt.Errorf("batch %d on %s appears twice; keep one of the two points",
+				points[i].Batch, points[i].Device)
 		}
 	}
 	return nil
@@ -71,13 +72,14 @@ func (r *Report) checkPoints() error {
 
 func (d Device) check() error {
 	if d.Memory < 0 || d.Context < 0 || d.Context > d.Memory {
-		return fmt.Errorf("device %q: %d bytes of memory must include the context's %d", d.Name, d.Memory, d.Context)
+		return fmt.Errorf("device %q: its %d bytes of memory are less than the %d bytes of its CUDA context",
+			d.Name, d.Memory, d.Context)
 	}
 	const most = 1 << 16 // far more than any GPU has
 	if least, highest := min(d.SMs, d.ThreadsPerSM, d.MHz), max(d.SMs, d.ThreadsPerSM, d.MHz); least < 0 ||
 		highest > most {
-		return fmt.Errorf("device %q: %d multiprocessors, %d threads each, %d MHz: need 0 to %d", d.Name, d.SMs,
-			d.ThreadsPerSM, d.MHz, most)
+		return fmt.Errorf("device %q: %d multiprocessors, %d threads each, %d MHz: need numbers from 0 to %d", d.Name,
+			d.SMs, d.ThreadsPerSM, d.MHz, most)
 	}
 	return nil
 }
@@ -89,9 +91,9 @@ func (p *Point) check(r *Report) error {
 	}
 	switch {
 	case !known:
-		return fmt.Errorf("batch %d names device %q, which is not among the devices", p.Batch, p.Device)
+		return fmt.Errorf("batch %d: its device %q is not in the list of devices; add it there", p.Batch, p.Device)
 	case p.Estimate == nil && p.Run == nil:
-		return fmt.Errorf("batch %d has neither an estimate nor a run", p.Batch)
+		return fmt.Errorf("batch %d has neither an estimate nor a run; remove it, or export the result again", p.Batch)
 	}
 	err := cmp.Or(
 		p.Estimate.check(), p.Streamed.check("streamed_device"), p.Expandable.check("expandable_device"),
@@ -118,13 +120,13 @@ func (e *Estimate) check() error {
 		return fmt.Errorf("the estimate's verdict is %q: need one of %q", e.Verdict, verdicts)
 	}
 	if o := e.OtherLoop; o != nil && (o.Device < 0 || o.Device > maxBytes) {
-		return fmt.Errorf("its estimate: other_loop has %d bytes, out of range", o.Device)
+		return fmt.Errorf("the estimate: other_loop: %d bytes are out of range; need 0 or more", o.Device)
 	}
 	return cmp.Or(
 		e.Host.check(), e.Evaluation.check(),
-		e.Allocated.check("its estimate: allocated"), e.Reserved.check("its estimate: reserved"),
-		e.Device.check("its estimate: device"),
-		checkSum("its estimate: components", e.Components, "device", e.Device.Bytes),
+		e.Allocated.check("the estimate: allocated"), e.Reserved.check("its estimate: reserved"),
+		e.Device.check("the estimate: device"),
+		checkSum("the estimate: components", e.Components, "device", e.Device.Bytes),
 	)
 }
 
@@ -132,17 +134,17 @@ func checkSum(name string, parts []Component, of string, total int64) error {
 	var sum int64
 	for i, c := range parts {
 		if c.Bytes < 0 || c.Bytes > maxBytes {
-			return fmt.Errorf("%s: %s has %d bytes, out of range", name, c.Name, c.Bytes)
+			return fmt.Errorf("%s: %s: %d bytes are out of range; need 0 or more", name, c.Name, c.Bytes)
 		}
 		if slices.ContainsFunc(parts[:i], func(other Component) bool { return other.Name == c.Name }) {
-			return fmt.Errorf("%s: %s appears twice", name, c.Name)
+			return fmt.Errorf("%s: %s appears twice; keep one entry", name, c.Name)
 		}
 		if sum += c.Bytes; sum > total {
 			break // before it overflows
 		}
 	}
 	if sum != total {
-		return fmt.Errorf("%s must sum to the %d bytes of %s", name, total, of)
+		return fmt.Errorf("%s: the bytes of its entries must add up to the %d bytes of %s", name, total, of)
 	}
 	return nil
 }
@@ -154,19 +156,22 @@ func (u *Run) check() error {
 	}
 	switch {
 	case min(u.Requested, u.Allocated, u.Reserved, u.Device, u.Context, u.Kernels, u.OtherProcessBytes, u.Process) < 0:
-		return errors.New("its run has negative bytes")
+		return errors.New("the run has a negative number of bytes; need 0 or more")
 	case max(u.Reserved, u.Device, u.OtherProcessBytes, u.Process) > maxBytes:
-		return fmt.Errorf("its run has more than %d bytes", int64(maxBytes))
+		return fmt.Errorf("the run has a number of bytes above the largest possible one, %d", int64(maxBytes))
 	case u.Requested > u.Allocated:
-		return fmt.Errorf("its run has more bytes requested (%d) than allocated (%d)", u.Requested, u.Allocated)
+		return fmt.Errorf("the run has more requested bytes (%d) than allocated bytes (%d); export it again",
+			u.Requested, u.Allocated)
 	case u.Allocated > u.Reserved:
-		return fmt.Errorf("its run has more bytes allocated (%d) than reserved (%d)", u.Allocated, u.Reserved)
+		return fmt.Errorf("the run has more allocated bytes (%d) than reserved bytes (%d); export it again",
+			u.Allocated, u.Reserved)
 	case u.Device > 0 && u.Reserved > u.Device:
-		return fmt.Errorf("its run has more bytes reserved (%d) than on the device (%d)", u.Reserved, u.Device)
+		return fmt.Errorf("the run has more reserved bytes (%d) than bytes on the device (%d); export it again",
+			u.Reserved, u.Device)
 	case u.Fits && u.OOM != nil:
-		return errors.New("its run is marked both as fitting and as out of memory")
+		return errors.New("the run is marked both as fitting and as out of memory; keep one of fits and oom")
 	case min(u.WarmUp, u.Repeat, u.Verified) < 0 || u.Retries < 0:
-		return errors.New("its run has negative counts")
+		return errors.New("the run has a negative count (warm_up, repeat, verified or retries); need 0 or more")
 	}
 	for _, p := range u.Phases {
 		if err := u.checkPhase(p); err != nil {
@@ -174,20 +179,21 @@ func (u *Run) check() error {
 		}
 	}
 	if t := u.Step; t != nil && (t.Least < 0 || t.Least > t.Seconds || t.Seconds > t.Most || t.SamplesPerSecond < 0) {
-		return fmt.Errorf("its run: step time %v s must be from %v s to %v s", t.Seconds, t.Least, t.Most)
+		return fmt.Errorf("the run: a step time of %v s must lie between its least and most, %v s and %v s",
+			t.Seconds, t.Least, t.Most)
 	}
 	if len(u.Classes) == 0 {
 		return nil
 	}
-	return checkSum("its run: classes", u.Classes, "allocated_bytes", u.Allocated)
+	return checkSum("the run: classes", u.Classes, "allocated_bytes", u.Allocated)
 }
 
 func (u *Run) checkPhase(p Phase) error {
 	if min(int64(p.Step), p.Allocated, p.Reserved) < 0 || p.Seconds < 0 ||
 		p.Allocated > p.PeakAllocated || p.Reserved > p.PeakReserved || p.PeakAllocated > u.Allocated ||
 		p.PeakReserved > u.Reserved {
-		return fmt.Errorf("its run: phase %d:%s: need allocated <= peak <= the run's peak (%d, %d, %d bytes), and "+
-			"the same for reserved (%d, %d, %d)",
+		return fmt.Errorf("the run: phase %d (%s): need allocated %d <= its peak %d <= the run's peak %d bytes, and "+
+			"reserved %d <= its peak %d <= the run's peak %d bytes",
 			p.Step, p.Name, p.Allocated, p.PeakAllocated, u.Allocated, p.Reserved, p.PeakReserved, u.Reserved)
 	}
 	return nil

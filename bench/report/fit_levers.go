@@ -89,14 +89,14 @@ func ReadTried(file string, data []byte) ([]TriedCase, error) {
 			}
 		}
 		if len(all) == 0 {
-			return nil, input.FileErrorf(file, "no configuration of the search is safe, so none is recommended")
+			return nil, input.FileErrorf(file, "no configuration of this search is safe, so none can be used; run "+
+				"fit with a larger GPU or budget")
 		}
 	}
 	for _, t := range all {
 		if t.Batch < 1 || t.Batch > models.MaxBatch || t.Device.Memory <= 0 || t.Case.Model == "" {
-			return nil, input.FileErrorf(file,
-				"batch %d of %q on %q is not a complete case; run fit again to write the file", t.Batch, t.Case.Model,
-				t.Device.Name)
+			return nil, input.FileErrorf(file, "batch %d of %q on %q is not a complete case; run fit again to write "+
+				"the file", t.Batch, t.Case.Model, t.Device.Name)
 		}
 	}
 	return all, nil

@@ -56,7 +56,7 @@ func ParseFormat(name string) (Format, error) {
 			return f.format, nil
 		}
 	}
-	return "", fmt.Errorf("unknown format %q; use %s", name, strings.Join(Formats(), ", "))
+	return "", fmt.Errorf("unknown output format %q; use one of %s", name, strings.Join(Formats(), ", "))
 }
 
 // FormatOf returns the format for a file's suffix.
@@ -70,7 +70,7 @@ func FormatOf(path string) (Format, error) {
 			all = append(all, suffix)
 		}
 	}
-	return "", fmt.Errorf("%s: the suffix names no format; use one of %s", path, strings.Join(all, " "))
+	return "", fmt.Errorf("%s: the suffix is no known format; use one of %s", path, strings.Join(all, " "))
 }
 
 // Document is a result that can be written in every format. encoding/json writes its JSON.

@@ -39,7 +39,7 @@ func (h *HostMemory) check() error {
 	}
 	var sum Interval
 	if len(h.Parts) == 0 {
-		return errors.New("its estimate: the parts of host memory are missing")
+		return errors.New("the estimate: the parts of host memory are missing; export the result again")
 	}
 	for _, p := range h.Parts {
 		if err := p.check("its estimate: host: " + p.Name); err != nil {
@@ -48,7 +48,7 @@ func (h *HostMemory) check() error {
 		sum = Interval{sum.Bytes + p.Bytes, sum.Low + p.Low, sum.High + p.High}
 	}
 	if sum != h.Interval {
-		return fmt.Errorf("its estimate: the parts of host memory sum to %d bytes: need %d", sum.Bytes, h.Bytes)
+		return fmt.Errorf("the estimate: the parts of host memory add up to %d bytes; need %d", sum.Bytes, h.Bytes)
 	}
 	return h.Interval.check("its estimate: host")
 }

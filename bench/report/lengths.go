@@ -158,9 +158,8 @@ func (e *Epochs) text() string {
 	}
 	text := fmt.Sprintf("%d of %d epochs, so with a probability of %.0f to %.0f %%", e.OutOfMemory, e.Count,
 		100*e.Low, 100*e.High)
-	return text + phrase.If(e.OutOfMemory > 0,
-		"; at step %d first, %d in the median, with batches of length %d and more", e.FirstOOM, e.MedianOOM,
-		e.ShortestOOM) +
+	return text + phrase.If(e.OutOfMemory > 0, "; at step %d first, %d in the median, with batches of length %d and "+
+		"more", e.FirstOOM, e.MedianOOM, e.ShortestOOM) +
 		phrase.If(e.Slow > 0, "; %d more finish only because PyTorch frees cached memory", e.Slow)
 }
 
@@ -187,9 +186,10 @@ func (l *Lengths) check() error {
 	e := &l.Epochs
 	switch {
 	case l.Worst == nil:
-		return errors.New("lengths: the worst batch is missing")
+		return errors.New("lengths: the worst batch is missing; export the result again")
 	case e.Count < 1 || e.OutOfMemory < 0 || e.OutOfMemory > e.Count:
-		return fmt.Errorf("lengths: invalid number of epochs that ran out of memory: %d of %d", e.OutOfMemory, e.Count)
+		return fmt.Errorf("lengths: %d of %d epochs ran out of memory: need 1 or more epochs, and no more failures "+
+			"than epochs", e.OutOfMemory, e.Count)
 	}
 	return l.Worst.check()
 }

@@ -193,7 +193,7 @@ func parseCondition(text string) (func(MatrixCell) bool, error) {
 	}
 	if c.number == nil {
 		if _, err := path.Match(want, ""); err != nil || op != "=" && op != "!=" {
-			return nil, fmt.Errorf("%q: %s is text; compare it with = or != and a pattern like a100*", text, name)
+			return nil, fmt.Errorf("%q: %s holds text; compare it with = or != and a pattern like a100*", text, name)
 		}
 		return func(cell MatrixCell) bool {
 			ok, _ := path.Match(want, c.text(cell))
@@ -202,7 +202,7 @@ func parseCondition(text string) (func(MatrixCell) bool, error) {
 	}
 	n, err := strconv.ParseFloat(want, 64)
 	if err != nil {
-		return nil, fmt.Errorf("%q: %q is not a number", text, want)
+		return nil, fmt.Errorf("%q: %q is not a number; write a condition like needs<16", text, want)
 	}
 	return func(cell MatrixCell) bool { return slices.Contains(meet, cmp.Compare(c.number(cell), n)) }, nil
 }

@@ -18,7 +18,7 @@ const notOneReport = "these reports cannot be merged into one"
 // error means bad input.
 func Merge(reports ...*Report) (*Report, error) {
 	if len(reports) == 0 {
-		return nil, input.Errorf("%s: no reports are given", notOneReport)
+		return nil, input.Errorf("%s: there are no results; name some", notOneReport)
 	}
 	reports = lists.Map(reports, shallowCopy)
 	NameDevices(reports...)
@@ -69,7 +69,8 @@ func (r *Report) finishMerge(parts []*Report) error {
 	case !stopped && r.Largest == nil:
 		return nil
 	case len(r.Devices) > 1:
-		return errors.New("sweeps that ran out of memory can be merged only for one GPU")
+		return errors.New("sweeps that ran out of memory can be merged only if all are of one GPU; merge those of " +
+			"each GPU apart")
 	}
 	slices.SortStableFunc(r.Points, func(a, b Point) int { return cmp.Compare(a.Batch, b.Batch) })
 	failed := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && !p.Run.Fits })
@@ -88,14 +89,15 @@ func (r *Report) finishMerge(parts []*Report) error {
 func (r *Report) addPart(part *Report) error {
 	switch {
 	case r.Kind != part.Kind:
-		return fmt.Errorf("one report is a %s, another a %s", r.Kind, part.Kind)
+		return fmt.Errorf("one result is a %s, another a %s; merge results of one kind", r.Kind, part.Kind)
 	case !r.Case.Same(part.Case):
-		return fmt.Errorf("one report is of %s, another of %s", r.Case, part.Case)
+		return fmt.Errorf("one result is of %s, another of %s; merge results of one case", r.Case, part.Case)
 	}
 	for _, d := range part.Devices {
 		known, ok := r.Find(d.Name)
 		if ok && known != d {
-			return fmt.Errorf("device %s is %s in one report and %s in another", d.Name, known, d)
+			return fmt.Errorf("the GPU %s is %s in one result and %s in another; merge results of the same GPU",
+				d.Name, known, d)
 		}
 		if !ok {
 			r.Devices = append(r.Devices, d)
@@ -125,7 +127,7 @@ func MergeSweeps(parts ...*Report) ([]*Report, error) {
 		sweeps = append(sweeps, whole)
 	}
 	if len(sweeps) == 0 {
-		return nil, input.Errorf("%s: no reports are given", notOneReport)
+		return nil, input.Errorf("%s: there are no results; name some", notOneReport)
 	}
 	return sweeps, nil
 }

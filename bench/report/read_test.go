@@ -55,7 +55,7 @@ func TestReadSaysWhatIsWrongWithAFile(t *testing.T) {
 		},
 		{
 			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":8,"device":"x"}]}`,
-			`batch 8 names device "x"`,
+			`batch 8: its device "x"`,
 		},
 		{
 			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"devices":[{"name":"x"}],"points":[{"batch":8,"device":"x"}]}`, "neither an estimate nor a run",
@@ -87,41 +87,41 @@ func TestReadChecksWhatTheFormatPromises(t *testing.T) {
 		"estimate: device: -1 bytes must lie": func(r map[string]any) {
 			at(r, "points", 0, "estimate", "device")["bytes"] = -1
 		},
-		"components must sum to": func(r map[string]any) {
+		"components: the bytes of its entries must add up to": func(r map[string]any) {
 			at(r, "points", 0, "estimate", "components", 0)["bytes"] = 1
 		},
-		"has -1 bytes": func(r map[string]any) {
+		"-1 bytes are out of range": func(r map[string]any) {
 			at(r, "points", 0, "estimate", "components", 0)["bytes"] = -1
 		},
 		"the estimate's verdict is \"sure\"": func(r map[string]any) {
 			at(r, "points", 0, "estimate")["verdict"] = "sure"
 		},
-		"classes must sum to": func(r map[string]any) {
+		"classes: the bytes of its entries must add up to": func(r map[string]any) {
 			at(r, "points", 0, "run", "classes", 0)["bytes"] = 1
 		},
-		"negative bytes": func(r map[string]any) {
+		"a negative number of bytes": func(r map[string]any) {
 			at(r, "points", 0, "run")["requested_bytes"] = -5
 		},
-		"more bytes requested": func(r map[string]any) {
+		"the run has more requested bytes (": func(r map[string]any) {
 			at(r, "points", 0, "run")["requested_bytes"] = 1 << 50
 		},
-		"more than 1152921504606846976 bytes": func(r map[string]any) {
+		"above the largest possible one, 1152921504606846976": func(r map[string]any) {
 			at(r, "points", 0, "run")["device_bytes"] = int64(1) << 62
 		},
 		"both as fitting and as out of memory": func(r map[string]any) {
 			at(r, "points", 0, "run")["oom"] = map[string]any{"want_bytes": 1}
 		},
-		"phase 0:forward: need allocated <= peak": func(r map[string]any) {
+		"the run: phase 0 (forward): need allocated": func(r map[string]any) {
 			at(r, "points", 0, "run")["phases"] = []any{map[string]any{
 				"step": 0, "phase": "forward",
 				"allocated_bytes": 999999999999999,
 			}}
 		},
-		"step time 3 s must be from 4 s to 5 s": func(r map[string]any) {
+		"the run: a step time of 3 s must lie between its least and most, 4 s and 5 s": func(r map[string]any) {
 			at(r, "points", 0, "run")["step"] = map[string]any{"seconds": 3, "least_seconds": 4, "most_seconds": 5}
 		},
-		"must include the context":         func(r map[string]any) { at(r, "devices", 0)["memory_bytes"] = 1 },
-		"-1 micro-batches: need 1 or more": func(r map[string]any) { at(r, "case")["accumulate"] = -1 },
+		"less than the 104857600 bytes of its CUDA context": func(r map[string]any) { at(r, "devices", 0)["memory_bytes"] = 1 },
+		"-1 micro-batches: need 1 or more":                  func(r map[string]any) { at(r, "case")["accumulate"] = -1 },
 	} {
 		text := b.String()
 		if change == nil {

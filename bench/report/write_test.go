@@ -241,7 +241,7 @@ func TestFormatNamesAndSuffixesAreKnown(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Markdown, f)
 	_, err = ParseFormat("yaml")
-	require.ErrorContains(t, err, `unknown format "yaml"; use table, json, jsonl, csv, markdown`)
+	require.ErrorContains(t, err, `unknown output format "yaml"; use one of table, json, jsonl, csv, markdown`)
 	for path, want := range map[string]Format{
 		"a.json": JSON, "b/c.JSONL": JSONL, "x.csv": CSV, "x.md": Markdown,
 		"x.txt": Table,
@@ -251,7 +251,7 @@ func TestFormatNamesAndSuffixesAreKnown(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 	_, err = FormatOf("report.html")
-	require.ErrorContains(t, err, "report.html: the suffix names no format; use one of .txt .json")
+	require.ErrorContains(t, err, "report.html: the suffix is no known format; use one of .txt .json")
 }
 
 // A process that is killed, or a later file that is refused, leaves no empty files.

@@ -154,12 +154,12 @@ func ReadDir(dir string) (*Set, error) {
 		}
 		switch {
 		case h.Tool != s.Tool:
-			return nil, input.Errorf("%s: created by vprof %s, and %s by %s; run the older shards again with one "+
-				"version", path, toolName(h.Tool), filepath.Base(first), toolName(s.Tool))
+			return nil, input.Errorf("%s: created by vprof %s, but %s by %s; run the older shards again, with one "+
+				"version for all", path, toolName(h.Tool), filepath.Base(first), toolName(s.Tool))
 		case h.Plan != s.Plan || h.ShardCount != s.ShardCount:
-			return nil, input.Errorf("%s: belongs to another plan than %s: %s of %d units in %d shards, not %s of %d "+
-				"in %d; use another folder", path, filepath.Base(first), h.Verb, h.Units, h.ShardCount, s.Verb, s.Units,
-				s.ShardCount)
+			return nil, input.Errorf("%s: belongs to another plan than %s (%s of %d units in %d shards, not %s of %d "+
+				"units in %d shards); use another folder", path, filepath.Base(first), h.Verb, h.Units, h.ShardCount,
+				s.Verb, s.Units, s.ShardCount)
 		}
 		state := &s.states[h.Shard]
 		switch {
@@ -309,9 +309,8 @@ func (s *Set) results(shard int, path string, each func(unit, units int, result 
 		l, err := r.readLine()
 		switch {
 		case errors.Is(err, io.EOF) || errors.Is(err, errTruncated):
-			return r.formatError(fmt.Sprintf("half-written: it ends after %d of %d units; remove it and run shard "+
-				"%d again",
-				next-h.From, h.To-h.From, shard))
+			return r.formatError(fmt.Sprintf("half-written: it ends after %d of %d units; remove it and run shard %d "+
+				"again", next-h.From, h.To-h.From, shard))
 		case err != nil:
 			return err
 		case l.Done != nil:

@@ -103,12 +103,14 @@ func Parse(s string, getenv func(string) string) (Part, error) {
 	if index := getenv("JOB_COMPLETION_INDEX"); index != "" {
 		if !given {
 			return Part{},
-				fmt.Errorf("JOB_COMPLETION_INDEX is %s, and the number of shards is not set; use auto/n", index)
+				fmt.Errorf("auto: JOB_COMPLETION_INDEX is %s, but the number of shards is unknown; use auto/n, like "+
+					"auto/4", index)
 		}
 		return parse(index, many)
 	}
 	return Part{},
-		fmt.Errorf("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; name the shard as i/n, like 0/4")
+		fmt.Errorf("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; start it as a job array, or " +
+			"name the shard as i/n, like 0/4")
 }
 
 // partOfArray returns the part of a task of a Slurm job array, whose indices may begin anywhere and have steps.
@@ -118,13 +120,15 @@ func partOfArray(id, many string, getenv func(string) string) (Part, error) {
 	for i, text := range []string{id, first, step} {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || i == 2 && n == 0 {
-			return Part{}, fmt.Errorf("SLURM_ARRAY_TASK_ID, _MIN and _STEP: invalid %q, %q and %q", id, first, step)
+			return Part{}, fmt.Errorf("auto: invalid SLURM_ARRAY_TASK_ID=%q, SLURM_ARRAY_TASK_MIN=%q, "+
+				"SLURM_ARRAY_TASK_STEP=%q: need whole numbers, and a step of 1 or more", id, first, step)
 		}
 		numbers[i] = n
 	}
 	many = cmp.Or(many, getenv("SLURM_ARRAY_TASK_COUNT"))
 	if many == "" {
-		return Part{}, fmt.Errorf("SLURM_ARRAY_TASK_COUNT is not set; use auto/n")
+		return Part{}, fmt.Errorf("auto: SLURM_ARRAY_TASK_COUNT is not set; name the number of shards as auto/n, " +
+			"like auto/4")
 	}
 	return parse(strconv.Itoa((numbers[0]-numbers[1])/numbers[2]), many)
 }
@@ -136,7 +140,7 @@ func parse(which, many string) (Part, error) {
 	case err != nil || errN != nil:
 		return Part{}, fmt.Errorf("invalid shard %q: need i/n, like 0/4", which+"/"+many)
 	case n < 1 || n > MaxShards:
-		return Part{}, fmt.Errorf("%d shards: need 1 to %d", n, MaxShards)
+		return Part{}, fmt.Errorf("%d shards: need a number from 1 to %d", n, MaxShards)
 	case i < 0 || i >= n:
 		return Part{}, fmt.Errorf("%d/%d: shards count from 0, so the last of %d is %d/%d", i, n, n, n-1, n)
 	}
@@ -159,10 +163,10 @@ func (h Header) check() error {
 	case h.Schema != Schema:
 		return fmt.Errorf("the schema is %q: need %s", h.Schema, Schema)
 	case h.ShardCount < 1 || h.ShardCount > MaxShards || h.Shard < 0 || h.Shard >= h.ShardCount:
-		return fmt.Errorf("shard number %d of %d is out of range", h.Shard, h.ShardCount)
+		return fmt.Errorf("shard number %d is out of range; there are %d shards, counted from 0", h.Shard, h.ShardCount)
 	case h.Units < 0 || h.From != from || h.To != to:
-		return fmt.Errorf("units %d to %d of %d do not belong to shard %d of %d", h.From, h.To, h.Units,
-			h.Shard, h.ShardCount)
+		return fmt.Errorf("units %d to %d of %d are not those of shard %d of %d; run this shard again", h.From, h.To,
+			h.Units, h.Shard, h.ShardCount)
 	}
 	return nil
 }

@@ -146,13 +146,13 @@ func TestDifferentPlansAndVersionsDoNotMix(t *testing.T) {
 	older := header(4, 0, 2)
 	older.Tool.Version = "v0.9.0"
 	_, err = Open(dir, older)
-	require.ErrorContains(t, err, "created by vprof v1.0.0, this is v0.9.0")
+	require.ErrorContains(t, err, "created by vprof v1.0.0, and this is v0.9.0")
 	older.Shard = 1
 	s, err = Open(dir, older)
 	require.NoError(t, err)
 	work(t, s, 1)
 	_, err = ReadDir(dir)
-	require.ErrorContains(t, err, "shard-1-of-2.jsonl: created by vprof v0.9.0, and shard-0-of-2.jsonl by v1.0.0")
+	require.ErrorContains(t, err, "shard-1-of-2.jsonl: created by vprof v0.9.0, but shard-0-of-2.jsonl by v1.0.0")
 
 	dir = t.TempDir()
 	for i, units := range []int{4, 6} {
@@ -161,7 +161,7 @@ func TestDifferentPlansAndVersionsDoNotMix(t *testing.T) {
 		work(t, s, 1)
 	}
 	_, err = ReadDir(dir)
-	require.ErrorContains(t, err, "plan of 6 units in 2 shards, not plan of 4 in 2; use another folder")
+	require.ErrorContains(t, err, "(plan of 6 units in 2 shards, not plan of 4 units in 2 shards); use another folder")
 }
 
 func TestSchedulersSayWhichShard(t *testing.T) {
@@ -189,7 +189,7 @@ func TestSchedulersSayWhichShard(t *testing.T) {
 			"auto",
 			map[string]string{"SLURM_ARRAY_TASK_ID": "x", "SLURM_ARRAY_TASK_COUNT": "4"},
 			Part{},
-			`SLURM_ARRAY_TASK_ID, _MIN and _STEP: invalid "x", "0" and "1"`,
+			`auto: invalid SLURM_ARRAY_TASK_ID="x", SLURM_ARRAY_TASK_MIN="0", SLURM_ARRAY_TASK_STEP="1": need whole numbers, and a step of 1 or more`,
 		},
 		{"-1/2", nil, Part{}, "shards count from 0"},
 		{"a/b", nil, Part{}, "need i/n"},

@@ -64,10 +64,10 @@ func Open(dir string, h Header) (*File, error) {
 func (h Header) checkEqual(path string, other Header) error {
 	switch {
 	case h.Tool != other.Tool:
-		return input.Errorf("%s: created by vprof %s, this is %s; use another folder, or remove the file", path,
+		return input.Errorf("%s: created by vprof %s, and this is %s; use another folder, or remove the file", path,
 			toolName(h.Tool), toolName(other.Tool))
 	case h.Plan != other.Plan:
-		return input.Errorf("%s: belongs to another plan (%s of %d units, not %s of %d: other flags, files or "+
+		return input.Errorf("%s: belongs to another plan (%s of %d units, not %s of %d units: other flags, files or "+
 			"models); use another folder, or remove the file", path, h.Verb, h.Units, other.Verb, other.Units)
 	}
 	return nil
@@ -189,7 +189,8 @@ func (s *File) Fail(cause error, code int, host string, at time.Time) error {
 // Finish completes the shard and gives its file the final name.
 func (s *File) Finish() error {
 	if s.next != s.header.To {
-		return errors.Join(fmt.Errorf("%s: %d units are missing", s.path, s.header.To-s.next), s.f.Close())
+		return errors.Join(fmt.Errorf("%s: the results of %d units are missing; run this shard again",
+			s.path, s.header.To-s.next), s.f.Close())
 	}
 	err := s.write(line{Done: new(s.header.To - s.header.From)})
 	if err := errors.Join(err, s.f.Close()); err != nil {

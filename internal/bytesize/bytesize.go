@@ -49,7 +49,7 @@ const maxNumber = 40
 func Parse(s string) (int64, error) {
 	n, err := parse(strings.TrimSpace(s))
 	if err != nil {
-		return 0, fmt.Errorf("memory size %q: %w (write for example 16GiB, 512MiB or 17179869184)", s, err)
+		return 0, fmt.Errorf("invalid memory size %q: it %w (write for example 16GiB, 512MiB or 17179869184)", s, err)
 	}
 	return n, nil
 }
@@ -78,9 +78,10 @@ func parse(s string) (int64, error) {
 	switch {
 	case ok:
 	case strings.HasPrefix(suffix, ","):
-		return 0, fmt.Errorf("unknown unit %q; write a decimal point, as in 16.5GiB", suffix)
+		return 0, fmt.Errorf("has the unknown unit %q; write a decimal point, as in 16.5GiB", suffix)
 	default:
-		return 0, fmt.Errorf("unknown unit %q; use KiB to TiB (or K to T), or KB to TB for powers of 1000", suffix)
+		return 0, fmt.Errorf("has the unknown unit %q; use KiB to TiB (or K to T), or KB to TB for powers of 1000",
+			suffix)
 	}
 	// Rationals, not floats: 0.1 GB is 100,000,000 bytes, and int64 values above 2^53 keep their last digits.
 	exact, ok := new(big.Rat).SetString(number)
@@ -91,7 +92,7 @@ func parse(s string) (int64, error) {
 	exact.Add(exact, big.NewRat(1, 2))
 	whole := new(big.Int).Quo(exact.Num(), exact.Denom())
 	if !whole.IsInt64() {
-		return 0, errors.New("is too large: need less than 2^63 bytes")
+		return 0, errors.New("is too large; need less than 2^63 bytes")
 	}
 	return whole.Int64(), nil
 }

@@ -112,7 +112,7 @@ func (c *Client) get(ctx context.Context, address string) (*http.Response, error
 		}
 		commit = cmp.Or(commit, next.Response.Header.Get("X-Repo-Commit"))
 		if len(before) > 5 {
-			return errors.New("the server redirected more than five times")
+			return errors.New("the server redirected more than five times; check HF_ENDPOINT")
 		}
 		return nil
 	}}
@@ -138,9 +138,9 @@ func statusError(name string, status int) error {
 		return fmt.Errorf("the hub has no public model %s: it is gated, private or misspelled; accept its license on "+
 			"the hub and set HF_TOKEN", name)
 	case http.StatusNotFound:
-		return fmt.Errorf("the hub has no model %s, or no such file in it", name)
+		return fmt.Errorf("the Hugging Face Hub has no model %s, or the model lacks this file; check its name", name)
 	}
-	return fmt.Errorf("the hub answered %d %s", status, http.StatusText(status))
+	return fmt.Errorf("the Hugging Face Hub answered %d %s; try again later", status, http.StatusText(status))
 }
 
 // storeInCache writes a file into the cache, where huggingface_hub finds it, and returns its path.
@@ -154,7 +154,7 @@ func storeInCache(name, revision, commit, file string, data []byte) (string, err
 		}
 	}
 	if !filepath.IsLocal(commit) || !filepath.IsLocal(file) {
-		return "", fmt.Errorf("invalid revision %q: need a branch, tag or commit", commit)
+		return "", fmt.Errorf("invalid revision %q of the model: need a branch, tag or commit", commit)
 	}
 	path := filepath.Join(repository, "snapshots", commit, file)
 	return path, write(path, data)

@@ -65,9 +65,9 @@ func TestBadAnswersLeaveNothing(t *testing.T) {
 		"is larger than the limit of 4 MiB": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte(strings.Repeat("x", maxBytes+1)))
 		},
-		"gated, private or misspelled": status(http.StatusForbidden),
-		"no model org/name":            status(http.StatusNotFound),
-		"the hub answered 503":         status(http.StatusServiceUnavailable),
+		"gated, private or misspelled":      status(http.StatusForbidden),
+		"no model org/name":                 status(http.StatusNotFound),
+		"the Hugging Face Hub answered 503": status(http.StatusServiceUnavailable),
 		"the server redirected more than five times": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)
 		},

@@ -98,7 +98,7 @@ func Decompress(data []byte, most int64) ([]byte, error) {
 	}
 	out, err := io.ReadAll(io.LimitReader(z, most+1))
 	if err == nil && int64(len(out)) > most {
-		err = fmt.Errorf("it unpacks to more than %d MiB", most>>20)
+		err = fmt.Errorf("unpacked it is longer than %d MiB, the most that vprof reads; record fewer events", most>>20)
 	}
 	return out, err
 }

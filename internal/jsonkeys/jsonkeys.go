@@ -20,7 +20,8 @@ func CheckUnique(data []byte) error {
 		var wrong *jsontext.SyntacticError
 		switch {
 		case errors.As(err, &wrong) && errors.Is(err, jsontext.ErrDuplicateName):
-			return fmt.Errorf("%s appears twice", strings.Join(slices.Collect(wrong.JSONPointer.Tokens()), "."))
+			return fmt.Errorf("the key %s appears twice; remove one",
+				strings.Join(slices.Collect(wrong.JSONPointer.Tokens()), "."))
 		case err != nil:
 			return nil
 		}

@@ -10,9 +10,9 @@ import (
 func TestKeysThatStandTwiceAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"a":1,"b":{"a":1},"c":[{"a":1},{"a":2}]}`: "",
-		`{"a":1,"a":1}`:                 "a appears twice",
-		`{"x":[1,{"b":{"c":0,"c":1}}]}`: "x.1.b.c appears twice",
-		`{"\u0061":1,"a":1}`:            "a appears twice",
+		`{"a":1,"a":1}`:                 "the key a appears twice; remove one",
+		`{"x":[1,{"b":{"c":0,"c":1}}]}`: "the key x.1.b.c appears twice; remove one",
+		`{"\u0061":1,"a":1}`:            "the key a appears twice; remove one",
 		`[1, 2`:                         "",
 		`{"a":1,`:                       "",
 		``:                              "",

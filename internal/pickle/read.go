@@ -72,7 +72,8 @@ func NewBudget(file int) *Budget {
 // Spend takes bytes from the budget. The error reports that there are too few.
 func (b *Budget) Spend(bytes int64) error {
 	if b.left -= bytes; b.left < 0 {
-		return fmt.Errorf("its content takes more than %d MiB, more than a snapshot of its length can", b.all>>20)
+		return fmt.Errorf("its contents unpack to more than %d MiB, too much for a snapshot of this length; save the "+
+			"snapshot again", b.all>>20)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // ErrNotFound reports that no file of a project names the package.
-var ErrNotFound = errors.New("no release is required")
+var ErrNotFound = errors.New("no release is required of this package")
 
 // maxBytes of a file are read: lock files of large projects have a few MiB.
 const maxBytes = 64 << 20

@@ -250,7 +250,8 @@ func open(f File) (*target, error) {
 	t := &target{name: f.Path, path: path, before: f.Before, after: f.After, mode: 0o644}
 	switch {
 	case f.Before == nil && err == nil:
-		return nil, fmt.Errorf("%s: another process just created this file; nothing was changed, try again", f.Path)
+		return nil, fmt.Errorf("%s: another process created this file meanwhile, so nothing was changed; try again",
+			f.Path)
 	case f.Before == nil:
 		t.path = f.Path
 		return t, nil
@@ -280,7 +281,7 @@ func (t *target) unchanged() error {
 	defer f.Close()
 	now, err := io.ReadAll(io.LimitReader(f, int64(len(t.before))+1))
 	if err == nil && !bytes.Equal(now, t.before) {
-		err = fmt.Errorf("%s: another process just changed this file; nothing was changed, try again", t.name)
+		err = fmt.Errorf("%s: another process changed this file meanwhile, so nothing was changed; try again", t.name)
 	}
 	return err
 }
@@ -303,7 +304,7 @@ func backUp(d fileSystem, t *target) (string, error) {
 			return name, err
 		}
 	}
-	return "", fmt.Errorf("%s has 10,000 backups beside it; remove some", t.path)
+	return "", fmt.Errorf("%s: there are already 10,000 backups next to this file; remove some", t.path)
 }
 
 // osDisk is the file system of the machine. Package renameio replaces one file at a time; here no file may be renamed

@@ -67,13 +67,13 @@ func TestNothingIsTouchedIf(t *testing.T) {
 	}{
 		"a file was changed meanwhile": {func(t *testing.T, dir string) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "b"), []byte("other"), 0o640))
-		}, nil, "another process just changed this file"},
+		}, nil, "another process changed this file meanwhile"},
 		"a file is gone": {func(t *testing.T, dir string) {
 			require.NoError(t, os.Remove(filepath.Join(dir, "b")))
 		}, fs.ErrNotExist, ""},
 		"a new file is there already": {func(t *testing.T, dir string) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "c"), []byte("other"), 0o640))
-		}, nil, "another process just created this file"},
+		}, nil, "another process created this file meanwhile"},
 		"a file is read-only": {func(t *testing.T, dir string) {
 			require.NoError(t, os.Chmod(filepath.Join(dir, "b"), 0o440))
 		}, fs.ErrPermission, "b: "},
@@ -183,7 +183,7 @@ func TestChangeOnTheWayIsKept(t *testing.T) {
 	_, err := write(t.Context(), files, meddled{meddle: func() error {
 		return os.WriteFile(filepath.Join(dir, "b"), []byte("saved"), 0o640)
 	}})
-	require.ErrorContains(t, err, "another process just changed this file")
+	require.ErrorContains(t, err, "another process changed this file meanwhile")
 	require.Equal(t, map[string]string{"a": "old a", "b": "saved"}, contents(t, dir))
 }
 

@@ -27,7 +27,7 @@ func Decode(file string, data []byte, v any) error {
 	var doc yaml.Node
 	if err := d.Decode(&doc); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = errors.New("is empty")
+			err = errors.New("the file is empty")
 		}
 		return keyError(file, err)
 	}

@@ -105,7 +105,8 @@ func Arguments(arch int, name string) (int, bool) {
 // memory, or a block in which some threads never reach a barrier.
 func Run(l Launch) error {
 	if n, ok := Arguments(l.Arch, l.Name); !ok || n != 8*len(l.Args) {
-		return fmt.Errorf("%s on sm_%d: %d bytes of arguments: need %d", l.Name, l.Arch, 8*len(l.Args), n)
+		return fmt.Errorf("kernel %s on sm_%d got %d bytes of arguments, and needs %d",
+			l.Name, l.Arch, 8*len(l.Args), n)
 	}
 	name := C.CString(l.Name)
 	defer C.free(unsafe.Pointer(name))

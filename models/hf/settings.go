@@ -92,9 +92,8 @@ func SharedLabelsSetting() models.Setting {
 
 // HeadlessSetting returns the setting that leaves out the output layer and its loss.
 func HeadlessSetting() models.Setting {
-	return models.SwitchSetting(HeadSetting, 1,
-		"1 if the output layer and its loss are computed, 0 for the layers before it "+
-			"alone, whose result is summed up, as benchmarks of layers time them")
+	return models.SwitchSetting(HeadSetting, 1, "1 if the output layer and its loss are computed, 0 for the layers "+
+		"before it alone, whose result is summed up, as benchmarks of layers time them")
 }
 
 // LossSettings returns the settings of a language model's logits and loss.
@@ -139,9 +138,8 @@ func ChunkSettings() []models.Setting {
 			Usage: "chunks of tokens whose scores and loss are computed one after the other, as torchtune's " +
 				"LinearCrossEntropyLoss does; 0 for all at once", Default: 0, Min: 0, Max: 1 << 12,
 		},
-		models.SwitchSetting(linearSetting, 0,
-			"1 if torch.nn.functional.linear_cross_entropy of PyTorch 2.13 and newer computes scores and loss in "+
-				"chunks of tokens, with LinearCrossEntropyOptions() as it is; 0 if not"),
+		models.SwitchSetting(linearSetting, 0, "1 if torch.nn.functional.linear_cross_entropy of PyTorch 2.13 and "+
+			"newer computes scores and loss in chunks of tokens, with LinearCrossEntropyOptions() as it is; 0 if not"),
 	}
 }
 

@@ -73,9 +73,8 @@ func (a *architecture) addFlexSetting(dropout float64) {
 	a.settings = append(a.settings, hf.Flex.Setting())
 	a.addCaveat(func(c models.Case) (notes []string) {
 		if hf.Flex.IsChosen(c) {
-			notes = append(notes,
-				"flex_attention is recorded as TorchInductor of PyTorch 2.11 compiles it; what compiling and "+
-					"autotuning take for a moment is not counted")
+			notes = append(notes, "flex_attention is recorded as TorchInductor of PyTorch 2.11 compiles it; what "+
+				"compiling and autotuning take for a moment is not counted")
 		}
 		return notes
 	})

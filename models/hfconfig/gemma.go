@@ -53,9 +53,8 @@ func (d gemmaType) architecture(r *reader) architecture {
 	a := newDecoder(d.name, int64(len(c.Layers)), c.Width, 1, t.rotaryLengthSetting(131072))
 	a.removeClassSetting()
 	a.settings = append(a.settings, hf.Flash.Setting())
-	a.notes = append(a.notes,
-		"with --set flash=1, PyTorch serves layers whose heads are wider than the 256 that FlashAttention takes, as "+
-			"axolotl's gemma4_hybrid_attn_impl has it")
+	a.notes = append(a.notes, "with --set flash=1, PyTorch serves layers whose heads are wider than the 256 that "+
+		"FlashAttention takes, as axolotl's gemma4_hybrid_attn_impl has it")
 	a.supports.Liger = true
 	a.addEagerSetting()
 	a.supports.Cache = true

@@ -108,9 +108,8 @@ func (d llamaType) readHeads(r *reader, c *llama.Config) {
 	if c.HeadSize = r.sizeOr("head_dim", d.HeadSize, 0, mostWidth); c.HeadSize == 0 {
 		r.checkHeads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 		c.HeadSize = max(1, c.Width/c.Heads)
-		r.must(c.HeadSize%2 == 0, "num_attention_heads",
-			"%d heads of hidden_size %d are %d wide; rotary positions need an even number", c.Heads,
-			c.Width, c.HeadSize)
+		r.must(c.HeadSize%2 == 0, "num_attention_heads", "%d heads of hidden_size %d are %d wide; rotary positions "+
+			"need an even number", c.Heads, c.Width, c.HeadSize)
 	}
 	r.checkEven("head_dim", c.HeadSize)
 	r.grids = c.Rotary.Grids > 0
@@ -339,9 +338,8 @@ func (r *reader) readRope(value json.RawMessage, name string, part *float64) {
 		case "mrope":
 			r.must(r.grids, name, "mrope is for models that see")
 		default:
-			r.must(*rope.Type == "dynamic" && rope.Alpha != nil, name,
-				"vprof does not describe rope_type %q; it describes default, linear, llama3, yarn, longrope",
-				*rope.Type)
+			r.must(*rope.Type == "dynamic" && rope.Alpha != nil, name, "vprof does not describe rope_type %q; it "+
+				"describes default, linear, llama3, yarn, longrope", *rope.Type)
 		}
 	}
 	if rope.Part != nil {

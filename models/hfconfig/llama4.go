@@ -55,9 +55,8 @@ func (r *reader) hasTemperatureTuning() bool {
 
 // addLlama4Settings adds the settings and notes of Llama 4.
 func addLlama4Settings(a *architecture) {
-	a.settings = append(a.settings, models.SwitchSetting(linearizedSetting, 0,
-		"1 if experts are lists of linear layers, as axolotl's llama4_linearized_experts has them, 0 if they are "+
-			"parameters of all"))
+	a.settings = append(a.settings, models.SwitchSetting(linearizedSetting, 0, "1 if experts are lists of linear "+
+		"layers, as axolotl's llama4_linearized_experts has them, 0 if they are parameters of all"))
 	a.settings = append(a.settings, hf.Flash.Setting())
 	a.addRefusal("lora", "peft also puts an adapter in place of the router, a linear layer with two results, "+
 		"and the step fails; name the other layers, such as q_proj+k_proj+v_proj+o_proj", func(c models.Case) bool {

@@ -34,23 +34,20 @@ const (
 func layoutSettings(c llama.Config) []models.Setting {
 	var all []models.Setting
 	if c.KVHeads < c.Heads && !c.Eager && c.Latent.Rank == 0 {
-		all = append(all, models.SwitchSetting(repeatedSetting, 0,
-			"1 if keys and values are repeated for every head of the query, as torchtune does, 0 if attention "+
-				"shares them"))
+		all = append(all, models.SwitchSetting(repeatedSetting, 0, "1 if keys and values are repeated for every head "+
+			"of the query, as torchtune does, 0 if attention shares them"))
 	}
 	if c.QKV == llama.OneProjection {
 		all = append(all, models.SwitchSetting(separateSetting, 0,
 			"1 if query, key, value, gate and up are projected one by one, as torchtune does, 0 if some at once"))
 	}
-	all = append(all, models.SwitchSetting(models.EarlySetting, 0,
-		"1 if layers in 4 bits unpack to fp16 first and keep their inputs, as in bitsandbytes 0.42, 0 if they "+
-			"are today's"))
+	all = append(all, models.SwitchSetting(models.EarlySetting, 0, "1 if layers in 4 bits unpack to fp16 first and "+
+		"keep their inputs, as in bitsandbytes 0.42, 0 if they are today's"))
 	all = append(all, models.Setting{Name: models.DeviceMapSetting, Max: 2, Usage: "1 if from_pretrained brings the " +
 		"model to the GPU (device_map), 2 if model.to(device) does, 0 if the first does with --quantize alone"})
 	if !c.Tied {
-		all = append(all, models.SwitchSetting(models.PackedHeadSetting, 0,
-			"1 if --quantize holds the output layer, too, as litgpt has it, 0 if it leaves that alone, as "+
-				"transformers does"))
+		all = append(all, models.SwitchSetting(models.PackedHeadSetting, 0, "1 if --quantize holds the output layer, "+
+			"too, as litgpt has it, 0 if it leaves that alone, as transformers does"))
 	}
 	return all
 }

@@ -71,8 +71,7 @@ func towersGemma3(r *reader, text llama.Config) func() llama.Wrapper {
 	return func() llama.Wrapper {
 		p := (&nn.NamedModule{}).Add("vision_tower", tower.Siglip(s))
 		p.AddChild("multi_modal_projector").AddParameter("mm_input_projection_weight", s.Width,
-			text.Width).Add("mm_soft_emb_norm",
-			tower.NewGemmaNorm(s.Width))
+			text.Width).Add("mm_soft_emb_norm", tower.NewGemmaNorm(s.Width))
 		return llama.Wrapper{Before: p}
 	}
 }

@@ -106,8 +106,7 @@ func NewBatchNorm(channels int64) *BatchNorm {
 func (b *BatchNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if b.Training() && x.Numel() == x.Size(1) {
 		x.Tape().Raise(fmt.Errorf("ValueError: Expected more than 1 value per channel when training, got input size "+
-			"torch.Size(%s) in layer %s",
-			strings.ReplaceAll(fmt.Sprint(x.Shape()), " ", ", "), b.path.Name))
+			"torch.Size(%s) in layer %s", strings.ReplaceAll(fmt.Sprint(x.Shape()), " ", ", "), b.path.Name))
 	}
 	return x.BatchNorm(trace.BatchNormState{
 		Weight: b.Weight.TensorOrNil(), Bias: b.Bias.TensorOrNil(), Mean: b.RunningMean.TensorOrNil(),

@@ -307,9 +307,8 @@ func ligerFindings(p *export.Program, c models.Case) string {
 	case c.IsSwitchOn(fusedLoss), hasLigerLoss(p) && c.Loss == Output && !c.IsSwitchOn(plainLoss):
 		parts = append(parts, "scores and loss")
 	case !c.IsSwitchOn(plainLoss):
-		parts = append(parts,
-			"not the loss, which is not computed by a class of transformers whose forward it replaces (capture a "+
-				"causal LM with its labels, or give --set fused-loss=1)")
+		parts = append(parts, "not the loss, which is not computed by a class of transformers whose forward it "+
+			"replaces (capture a causal LM with its labels, or give --set fused-loss=1)")
 	}
 	return "liger: what liger-kernel computes in this graph: " + strings.Join(parts, ", ")
 }

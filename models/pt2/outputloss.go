@@ -123,8 +123,7 @@ func (h *fusedHead) checkCallable() error {
 				"them; use --set chunked-loss=N", name)
 		case inputOf(n, "bias") >= 0:
 			return fmt.Errorf("vprof supports %s only for a layer without a bias, and %s has one; use --set "+
-				"chunked-loss=N",
-				name, n.Module)
+				"chunked-loss=N", name, n.Module)
 		case h.t.isReplaced(h.weight):
 			return fmt.Errorf("%s multiplies by the weight of %s alone, which has an adapter or is packed; leave it "+
 				"out of --lora target=", name, n.Module)

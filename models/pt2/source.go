@@ -140,9 +140,8 @@ func newModel(file, name, config string, p *export.Program, o cudnnanswers.Sourc
 			return c.FieldError(field, "%s", reason)
 		}
 		if half := halfWeights(p); half != "" && c.Weights == "" {
-			return c.FieldError("weights",
-				"%s was captured with weights in %s: capture it with weights in fp32, or say "+
-					"--weights %[2]s", file, half)
+			return c.FieldError("weights", "%s was captured with weights in %s: capture it with weights in fp32, or "+
+				"say --weights %[2]s", file, half)
 		}
 		return d.checkBatch(file, c)
 	}
@@ -206,8 +205,7 @@ func newCaveats(file string, p *export.Program, d *dimensions) func(models.Case)
 		}
 		if p.Extra != nil && len(p.Extra.Numbers) > 0 {
 			lines = append(lines, fmt.Sprintf("what forward does depends on numbers in tensors, first at %s: "+
-				"estimates follow the capture, and masks pick the same shares of elements",
-				p.Extra.Numbers[0]))
+				"estimates follow the capture, and masks pick the same shares of elements", p.Extra.Numbers[0]))
 		}
 		return lines
 	}

@@ -47,9 +47,8 @@ func (f *File) interpolated(amp string, batch int) (*Recording, error) {
 	}
 	if f.Steps.Budget > 0 && !slices.Equal(near.steps[1].keptNodes(), far.steps[1].keptNodes()) {
 		return nil, fmt.Errorf("cannot interpolate to batch %d: with an activation_memory_budget different tensors "+
-			"are kept "+
-			"for backward at batch %d than at %d; record this size with --batch of vprof capture", batch, near.Batch,
-			far.Batch)
+			"are kept for backward at batch %d than at %d; record this size with --batch of vprof capture", batch,
+			near.Batch, far.Batch)
 	}
 	return near.interpolate(far, batch, f.Steps.Form == Eager)
 }

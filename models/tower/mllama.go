@@ -19,8 +19,7 @@ func Mllama(s Size, t Tiled) *nn.NamedModule {
 		newPatchConv(s.Channels, s.Width, false, s.Patch, s.Patch))
 	places := s.Positions + 1
 	p.AddChild("gated_positional_embedding").AddParameter("gate", 1).AddParameter("embedding", places,
-		s.Width).Add("tile_embedding",
-		nn.NewEmbedding(t.Shapes+1, t.Tiles*places*s.Width))
+		s.Width).Add("tile_embedding", nn.NewEmbedding(t.Shapes+1, t.Tiles*places*s.Width))
 	for _, name := range []string{"pre_tile_positional_embedding", "post_tile_positional_embedding"} {
 		p.AddChild(name).AddParameter("gate", 1).Add("embedding", nn.NewEmbedding(t.Shapes+1, t.Tiles*s.Width))
 	}

@@ -139,8 +139,7 @@ func addSiglipEncoder(p *nn.NamedModule, s Size) {
 	}
 	head := p.AddChild("head").AddParameter("probe", 1, 1, s.Width)
 	head.AddChild("attention").AddParameter("in_proj_weight", 3*s.Width, s.Width).AddParameter("in_proj_bias",
-		3*s.Width).Add("out_proj",
-		nn.NewLinear(s.Width, s.Width, true))
+		3*s.Width).Add("out_proj", nn.NewLinear(s.Width, s.Width, true))
 	head.Add("layernorm", nn.NewLayerNorm(s.Width))
 	head.AddChild("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2",
 		nn.NewLinear(s.Inner, s.Width, true))

@@ -113,9 +113,8 @@ func (s *Session) CheckProjected(c models.Case, params []*trace.Tensor) error {
 	}) {
 		return nil
 	}
-	return c.FieldError("optimizer",
-		"%s projects the gradients of linear layers, and target names none that is trained",
-		c.Optimizer)
+	return c.FieldError("optimizer", "%s projects the gradients of linear layers, and target names none that is "+
+		"trained", c.Optimizer)
 }
 
 // InBackward gives each parameter its own optimizer, which steps as soon as backward has accumulated the gradient and

@@ -125,9 +125,8 @@ const positionsSetting = "encoder-positions"
 
 // PositionsSetting returns the setting that trains the encoder's position embeddings.
 func PositionsSetting() models.Setting {
-	return models.SwitchSetting(positionsSetting, 1,
-		"1 if the encoder's positions are trained with all other parameters, 0 "+
-			"if they stay sinusoids, as transformers leaves them")
+	return models.SwitchSetting(positionsSetting, 1, "1 if the encoder's positions are trained with all other "+
+		"parameters, 0 if they stay sinusoids, as transformers leaves them")
 }
 
 // Transcription returns the task of transcribing audio clips.

@@ -25,7 +25,7 @@ func TestWriteChangesFilesWithBackups(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{path + ".backup"}, backups)
 	_, err = Write(t.Context(), []Change{c})
-	require.ErrorContains(t, err, "another process just changed this file")
+	require.ErrorContains(t, err, "another process changed this file meanwhile")
 }
 
 func TestPrepareNamesTheFile(t *testing.T) {

@@ -53,7 +53,7 @@ func FormatOf(path string) (Format, error) {
 	case ".json":
 		return JSON, nil
 	}
-	return "", fmt.Errorf("%s: the suffix names no format; use .yaml, .yml, .toml or .json", path)
+	return "", fmt.Errorf("%s: the suffix is no known format; use .yaml, .yml, .toml or .json", path)
 }
 
 // A KeyError reports that a value cannot be set, and why.
@@ -83,7 +83,8 @@ const maxFileBytes = 4 << 20
 func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	switch {
 	case len(data) > maxFileBytes:
-		return nil, fmt.Errorf("%d bytes: a configuration has at most %d MiB", len(data), maxFileBytes>>20)
+		return nil, fmt.Errorf("the file is too long for a configuration: %d bytes, and at most %d MiB are read; "+
+			"name another file", len(data), maxFileBytes>>20)
 	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
 		return nil, errors.New("not UTF-8 text: name a text file")
 	}
@@ -169,11 +170,12 @@ func parsePath(s string) (path, error) {
 		if quoted, ok := strings.CutPrefix(rest, `"`); ok {
 			end := strings.IndexByte(quoted, '"')
 			if end < 0 {
-				return nil, errors.New(`a closing " is missing`)
+				return nil, errors.New("a closing \" is missing from the path of the key; write it like a.\"b.c\".d")
 			}
 			key, rest = quoted[:end], quoted[end+1:]
 			if rest != "" && rest[0] != '.' {
-				return nil, errors.New(`after a closing " a dot and the next key must follow`)
+				return nil, errors.New("the path of the key goes on after a closing \"; write a dot and the next " +
+					"key, like \"a.b\".c")
 			}
 		} else {
 			end := strings.IndexByte(rest, '.')
@@ -183,7 +185,8 @@ func parsePath(s string) (path, error) {
 			key, rest = rest[:end], rest[end:]
 		}
 		if key == "" {
-			return nil, errors.New("the path is empty or has two dots in a row")
+			return nil, errors.New("the path of the key is empty or has two dots in a row; write it like " +
+				"training.batch_size")
 		}
 		p = append(p, key)
 		if rest == "" {

@@ -119,7 +119,7 @@ func readJSON(data []byte) (any, error) {
 		return nil, fmt.Errorf("not JSON: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("not JSON: text follows the end of the document")
+		return nil, errors.New("not JSON: text follows the end of the document; remove it")
 	}
 	return convertIntegers(v), nil
 }

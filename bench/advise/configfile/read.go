@@ -40,7 +40,8 @@ func Read(file string, paths []string) (map[string]any, error) {
 			return nil, &GroupError{file, at}
 		}
 		if s, ok := v.(string); ok && strings.Contains(s, "${") {
-			return nil, fmt.Errorf("%s: %s: the value %s refers to another key; set it by a flag", file, at, s)
+			return nil, fmt.Errorf("%s: %s: the value %s refers to another key, which vprof does not follow; set it "+
+				"by a flag", file, at, s)
 		}
 		values[at] = v
 	}

@@ -124,7 +124,7 @@ func TestYAMLThatCannotBeChangedSafelyIsRefused(t *testing.T) {
 		{"a: 4\n", "a", "not a yes or no", true},
 		{"a: ${b}\n", "a", "another key decides", int64(1)},
 		{"a: 1\na: 2\n", "a", "a second time", int64(1)},
-		{"a: 1\n---\na: 2\n", "a", "several documents", int64(1)},
+		{"a: 1\n---\na: 2\n", "a", "several YAML documents", int64(1)},
 		{"a: &x 1\nb: *x\n", "a", "line 2 repeats", int64(2)},
 		{"a: &x {c: 1}\nb: *x\n", "a.c", "line 2 repeats", int64(2)},
 		{"a: &x {c: 1}\nb: *x\n", "b.c", "change it where it stands", int64(2)},

@@ -55,12 +55,13 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	var doc, more yaml.Node
 	switch err := d.Decode(&doc); {
 	case errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0:
-		return nil, errors.New("the file is empty")
+		return nil, errors.New("the file is empty; write keys and values into it, or name another file")
 	case err != nil:
 		return nil, err
 	}
 	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, errors.New("the file has several documents; it is not clear which one to change")
+		return nil, errors.New("the file has several YAML documents; split it, because it is not clear which one to " +
+			"change")
 	}
 	return doc.Content[0], nil
 }

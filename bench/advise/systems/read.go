@@ -114,7 +114,7 @@ func ReadMapped(config string, pairs []string) (map[string]any, error) {
 			return nil, err
 		}
 		if v == nil {
-			return nil, fmt.Errorf("%s has no %s; add it, or leave %s out", config, at, pair)
+			return nil, fmt.Errorf("%s: the key %s is missing; add it, or leave out %s", config, at, pair)
 		}
 		if values[name], err = toCaseValue(name, v); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", config, at, err)
@@ -166,7 +166,7 @@ func toCaseValue(name string, v any) (any, error) {
 	case name == "accumulate":
 		return v, models.CheckAccumulate(int(n))
 	case name == "checkpointing" && !isBool:
-		return nil, fmt.Errorf("%v: need true or false", v)
+		return nil, fmt.Errorf("%v: need true or false as the value", v)
 	}
 	return v, nil
 }

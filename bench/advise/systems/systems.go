@@ -204,8 +204,8 @@ func MappedEdits(pairs []string, v Values) ([]configfile.Edit, error) {
 		}
 		value, ok := v.lookup(name)
 		if !ok {
-			return nil, fmt.Errorf("vprof cannot write %q; use %s or a model setting named by --tune", name,
-				strings.Join(Names(), ", "))
+			return nil, fmt.Errorf("vprof cannot write %q into a file; use one of %s, or a model setting named by "+
+				"--tune", name, strings.Join(Names(), ", "))
 		}
 		e := configfile.Edit{Path: at, Value: value}
 		if name == "amp" {

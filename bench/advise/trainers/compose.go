@@ -341,7 +341,7 @@ func parseElementCount(text string) (string, error) {
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || n < 0 || n > 1e15 {
-		return "", fmt.Errorf("invalid number of elements %s: need 0 to 1e15, or auto", text)
+		return "", fmt.Errorf("invalid number of elements %q: need a number from 0 to 1e15, or auto", text)
 	}
 	return strconv.FormatInt(max(1, int64(n)), 10), nil
 }

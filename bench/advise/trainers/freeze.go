@@ -126,7 +126,8 @@ func (c *Config) trainedLayers(count int) (ids []string, err error) {
 func layersOf(path string) (count int, composite bool, err error) {
 	data, err := readConfig(path)
 	if err != nil {
-		return 0, false, fmt.Errorf("%s cannot be read", path)
+		return 0, false, fmt.Errorf("the model's configuration %s cannot be read; give its path, relative to the "+
+			"working directory", path)
 	}
 	type layers struct {
 		NumHidden int `json:"num_hidden_layers"`
@@ -139,7 +140,8 @@ func layersOf(path string) (count int, composite bool, err error) {
 		Vision *json.RawMessage `json:"vision_config"`
 	}
 	if err := json.Unmarshal(data, &config); err != nil {
-		return 0, false, fmt.Errorf("%s is not the config.json of a model", path)
+		return 0, false, fmt.Errorf("the model's configuration %s is not JSON; name the config.json of a "+
+			"transformers model", path)
 	}
 	l := config.layers
 	if config.Text != nil {
@@ -147,7 +149,8 @@ func layersOf(path string) (count int, composite bool, err error) {
 	}
 	count = cmp.Or(l.NumHidden, l.Num, l.N)
 	if count < 1 || count > maxLayers {
-		return 0, false, fmt.Errorf("%s has no number of layers (num_hidden_layers) from 1 to 4096", path)
+		return 0, false, fmt.Errorf("the model's configuration %s has no number of layers from 1 to 4096; set "+
+			"num_hidden_layers in it", path)
 	}
 	return count, config.Text != nil || config.Vision != nil, nil
 }

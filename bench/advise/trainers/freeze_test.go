@@ -68,7 +68,7 @@ func TestFrozenLayersAreCounted(t *testing.T) {
 			"", `{"vocab_size": 8}`, "",
 			"c.yaml:3: finetuning_type: the layers that are trained are counted in the model's config.json",
 		},
-		{"", `[`, "", "is not the config.json of a model"},
+		{"", `[`, "", "is not JSON; name the config.json"},
 	} {
 		require.NoError(t, os.WriteFile(config, []byte(row.config), 0o600))
 		c, err := one(t, "c.yaml", begin+row.keys)

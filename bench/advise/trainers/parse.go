@@ -215,7 +215,7 @@ func parseJSON(d *document, data []byte) (*configValue, error) {
 		}
 		j.currentLine()
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = errors.New("the file ends in the middle of a value")
+			err = errors.New("the file ends in the middle of a value; complete it, or copy it again")
 		}
 		return nil, d.fault(j.line, "", "is not JSON: %v", err)
 	}

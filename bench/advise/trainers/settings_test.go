@@ -154,7 +154,7 @@ func TestDeepSpeedsFileIsTheStrategy(t *testing.T) {
 	require.NoError(t, os.WriteFile("d.json",
 		[]byte("{\"zero_optimization\": {\"stage\": 2,\n\"reduce_bucket_size\": \"many\"}}"), 0o600))
 	_, err := Open([]string{"a.json", "d.json"}, "")
-	require.ErrorContains(t, err, "d.json:2: zero_optimization.reduce_bucket_size: invalid number of elements many")
+	require.ErrorContains(t, err, "d.json:2: zero_optimization.reduce_bucket_size: invalid number of elements \"many\"")
 	require.NoError(t, os.WriteFile("d.json",
 		[]byte("{\"zero_optimization\": {\"stage\": 2,\n\"contiguous_gradients\": false}}"), 0o600))
 	_, err = Open([]string{"a.json", "d.json"}, "")
@@ -272,7 +272,7 @@ func TestLeversThatAreWrittenAreReadAgain(t *testing.T) {
 			Batch: 1, Accumulate: 1, Checkpointing: true,
 			Savings: map[string]string{"quantize": "int3"},
 		})
-		require.ErrorContains(t, err, "does not know the keys of "+trainer+" for --quantize int3")
+		require.ErrorContains(t, err, "does not know which keys of "+trainer+" set --quantize int3")
 	}
 }
 

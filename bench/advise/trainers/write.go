@@ -40,9 +40,8 @@ func (c *Config) savingEdits(levers map[string]string) (edits []configfile.Edit,
 		}
 		keys, known := c.table.SavingValues[name+"="+levers[name]]
 		if !known {
-			return nil, input.FileErrorf(c.File,
-				"vprof does not know the keys of %s for --%s %s; set them yourself and run fit on "+
-					"the file again", c.Trainer, name, levers[name])
+			return nil, input.FileErrorf(c.File, "vprof does not know which keys of %s set --%s %s; set them in the "+
+				"file yourself, and run fit on it again", c.Trainer, name, levers[name])
 		}
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
 			item, isItem := strings.CutPrefix(keys[key], "+")

@@ -80,11 +80,13 @@ func (i *Installer) ResolveSpec(ctx context.Context, spec string) (Pins, error) 
 		text, err = requirements.Read(file)
 	}
 	if err != nil {
-		return nil, input.Errorf("%s: need packages like trl==1.10 or a lock file: %w", spec, err)
+		return nil, input.Errorf("%s: need packages like trl==1.10, or a lock file (uv.lock, requirements.txt): %w",
+			spec, err)
 	}
 	all := Pins(requirements.PinnedReleases(file, text))
 	if len(all) == 0 {
-		return nil, input.Errorf("%s: no package has a release; give a lock file or packages like trl==1.10", spec)
+		return nil, input.Errorf("%s: no package in it has a release; give a lock file, or packages like trl==1.10",
+			spec)
 	}
 	maps.Copy(pins, all)
 	return pins, nil

@@ -54,9 +54,9 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 		return nil, nil, err
 	}
 	if i := slices.IndexFunc(c.Runs, func(o ObservedRun) bool { return o.OthersAssumed }); i >= 0 && !c.Force {
-		return nil, nil, input.Errorf("%s: the memory of other processes on the GPU is unknown, and its device "+
-			"bytes may include it; run it where NVML works (vprof doctor), or use the run nevertheless with "+
-			"--force", c.Runs[i].Label)
+		return nil, nil, input.Errorf("%s: other processes may have used the GPU, and their memory in the device "+
+			"bytes is unknown; measure where NVML works (vprof doctor), or use this run nevertheless with --force",
+			c.Runs[i].Label)
 	}
 	gpu, err := device.Lookup(c.Runs[0].GPU)
 	if known := c.Runs[0].DescribedGPU; err != nil && known.Name != "" {

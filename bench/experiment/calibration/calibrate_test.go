@@ -182,7 +182,7 @@ func TestSnapshotsThatShowNoStepTeachLittleOrNothing(t *testing.T) {
 	require.Zero(t, o.Allocated, "without events there is no peak")
 	require.EqualValues(t, 400*steptest.MiB, o.Reserved)
 	for name, want := range map[string]string{
-		"oom.pickle":  "an allocation failed in this recording",
+		"oom.pickle":  "the recording has a failed allocation",
 		"code.pickle": "nothing of this file was run",
 	} {
 		_, _, err := snapshotRun(t, name, 8)

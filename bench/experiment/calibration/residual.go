@@ -25,8 +25,8 @@ const (
 
 // deviationError returns the error about a run that differs too much from the case that its label names.
 func deviationError(label, what string, observed, says int64, bound float64) error {
-	return input.Errorf("%s: %s are %s, and the estimate is %s (%.0f %% off, above %.0f %%): check model, batch "+
-		"size and settings, and that the run has a complete step; --force uses the run nevertheless",
+	return input.Errorf("%s: %s are %s, but the estimate is %s (%.0f %% off, more than %.0f %%); check model, batch "+
+		"size and settings, and that the run has a complete step, or use it nevertheless with --force",
 		label, what, bytesize.Format(observed), bytesize.Format(says), 100*absoluteError(observed, says), 100*bound)
 }
 
@@ -76,9 +76,9 @@ func checkRunCount(r *calibrate.Result) error {
 	for _, level := range termLevels {
 		n := len(lists.Filter(r.Terms, func(t planner.Term) bool { return slices.Contains(level, t) }))
 		if n > 0 && len(r.Points) < n+spareRuns {
-			return &TooFewRunsError{input.Errorf("%d runs are too few for %d coefficients: each is compared with a "+
-				"fit to the others, which needs %d; run a sweep of more batch sizes, or learn from these nevertheless "+
-				"with --force", len(r.Points), n, n+spareRuns)}
+			return &TooFewRunsError{input.Errorf("%d runs are too few for %d coefficients, because each run is "+
+				"compared with a fit to the others; give at least %d runs (a sweep of more batch sizes), or use "+
+				"these nevertheless with --force", len(r.Points), n, n+spareRuns)}
 		}
 	}
 	return nil
@@ -89,8 +89,8 @@ const maxContext = 4 << 30
 
 // impossibleError returns the error about a coefficient whose value is impossible for a GPU.
 func impossibleError(t planner.Term, value, most string) error {
-	return input.Errorf("%s would be %s, above the possible %s: the runs are of another model, or "+
-		"another process was on the GPU; --force learns it nevertheless", t, value, most)
+	return input.Errorf("%s would be %s, more than the possible %s; check that the runs are of this model and that "+
+		"no other process used the GPU, or use them nevertheless with --force", t, value, most)
 }
 
 // checkPlausible returns an error for coefficients that are impossible for a GPU: contexts, or slack above the

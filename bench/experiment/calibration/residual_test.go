@@ -110,7 +110,7 @@ func TestSyntheticRunsTeachTheBareContext(t *testing.T) {
 
 	runs[0].Synthetic, runs[0].Bare = false, false
 	_, _, err = calibrationOf(runs).Run(t.Context())
-	require.ErrorContains(t, err, "runs of different processes: PyTorch's and vprof's own; calibrate them apart")
+	require.ErrorContains(t, err, "the runs have different processes: PyTorch's and vprof's own; calibrate each in a command of its own")
 }
 
 // Calibration needs three runs more than coefficients, so that each run can be held out and predicted by the others,
@@ -131,10 +131,10 @@ func TestTooFewRunsAndImpossibleCoefficientsAreRefused(t *testing.T) {
 		beside[i].Device += beside[i].Reserved * 2
 	}
 	_, _, err = calibrationOf(beside).Run(t.Context())
-	require.ErrorContains(t, err, "device_slack would be 200 %, above the possible 25 %")
+	require.ErrorContains(t, err, "device_slack would be 200 %, more than the possible 25 %")
 	for i := range beside {
 		beside[i].Device = beside[i].Reserved + 5<<30
 	}
 	_, _, err = calibrationOf(beside).Run(t.Context())
-	require.ErrorContains(t, err, "context would be 5.00 GiB, above the possible 4.00 GiB")
+	require.ErrorContains(t, err, "context would be 5.00 GiB, more than the possible 4.00 GiB")
 }

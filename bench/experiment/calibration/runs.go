@@ -64,14 +64,14 @@ func ReadObserved(r io.Reader, name string) ([]ObservedRun, coefficients.Input, 
 	var runs []ObservedRun
 	switch head := data[:min(len(data), 4096)]; {
 	case snapshot.IsSnapshot(head):
-		err = input.FileErrorf(name, "a memory snapshot does not name its model; "+
-			"name the batch size with BATCH=%s, and the rest with --model and --gpu", name)
+		err = input.FileErrorf(name, "a memory snapshot does not name its model; give the batch size as BATCH=%s, "+
+			"and the case with --model and --gpu", name)
 	case strings.Contains(string(head), `"`+reference.Schema+`"`):
 		runs, err = fromReference(data, name, &in)
 	case strings.Contains(string(head), `"`+report.Schema+`"`):
 		if runs, err = fromReports(data, name, &in); err == nil && runs[0].Script {
-			err = input.FileErrorf(name, "the report of a script does not name its model; "+
-				"name the batch size with BATCH=%s, and the rest with --model", name)
+			err = input.FileErrorf(name, "the result of a script does not name a model; give the batch size as "+
+				"BATCH=%s, and the case with --model", name)
 		}
 	default:
 		err = &input.FormatError{File: name, Reason: "neither a report of vprof (" + report.Schema +
@@ -117,7 +117,7 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 	}
 	if sum.OOMs > 0 {
 		return ObservedRun{}, in, input.FileErrorf(name,
-			"an allocation failed in this recording; calibration needs a complete step")
+			"the recording has a failed allocation; calibration needs a recording of a complete step")
 	}
 	in.Kind, in.Source, in.Batches = "snapshot", "torch.cuda.memory._dump_snapshot", []int{c.Batch}
 	if s.SimulatedBy != "" {
@@ -236,13 +236,13 @@ func (o *ObservedRun) processKey() string {
 
 // mixedError returns the error that runs cannot be calibrated together. what names the difference, a and b its values.
 func mixedError(what, a, b string) error {
-	return input.Errorf("runs of different %s: %s and %s; calibrate them apart", what, a, b)
+	return input.Errorf("the runs have different %s: %s and %s; calibrate each in a command of its own", what, a, b)
 }
 
 // checkPoolable returns an error if the runs cannot be calibrated together.
 func checkPoolable(runs []ObservedRun, pool bool) error {
 	if len(runs) == 0 {
-		return errors.New("there are no runs to learn from")
+		return errors.New("there are no runs to learn from; name results of vprof sweep or vprof run")
 	}
 	first := runs[0]
 	for _, r := range runs[1:] {
@@ -273,9 +273,9 @@ func fromScripts(data []byte, name string, c models.Case, gpu string, in *coeffi
 		o := &runs[i]
 		switch {
 		case !o.Script:
-			return nil, input.FileErrorf(name, "this file records its batch size; leave out BATCH= before its name")
+			return nil, input.FileErrorf(name, "the file names its batch size itself; leave out BATCH= before its name")
 		case gpu != "" && gpu != o.GPU:
-			return nil, input.FileErrorf(name, "is a run on %s, not on %s; leave --gpu out", o.GPU, gpu)
+			return nil, input.FileErrorf(name, "the run is of %s, not of %s; leave out --gpu", o.GPU, gpu)
 		}
 		o.Label, o.Case, o.Description = fmt.Sprintf("%s: batch %d", name, c.Batch), c, models.Description{}
 		in.Simulated = in.Simulated || o.Simulated
@@ -298,7 +298,7 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 		return runs, in, err
 	}
 	if gpu == "" {
-		return nil, in, input.Errorf("--gpu is missing: %s does not record its GPU", name)
+		return nil, in, input.Errorf("--gpu is missing, because %s does not name its GPU; add it", name)
 	}
 	if snapshot.IsSnapshot(head) || !series.IsLog(head) {
 		run, in, err := ReadSnapshotRun(bytes.NewReader(data), name, c, gpu)
@@ -309,9 +309,8 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 		return nil, in, err
 	}
 	if len(all) > max(1, c.GPUs) {
-		return nil, in, input.FileErrorf(name,
-			"has %d GPUs, and the flags name %d; set --gpus and --strategy",
-			len(all), max(1, c.GPUs))
+		return nil, in, input.FileErrorf(name, "the snapshot has %d GPUs, but the flags describe %d; set --gpus and "+
+			"--strategy", len(all), max(1, c.GPUs))
 	}
 	in.Kind, in.Source, in.Batches = "log", "GPU memory over time", []int{c.Batch}
 	var runs []ObservedRun
@@ -319,7 +318,7 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 	for i, s := range all {
 		logged, err := device.Lookup(s.Product)
 		if err == nil && named.Product != "" && logged.Product != named.Product {
-			return nil, in, input.FileErrorf(name, "is a log of %s, not of %s; name the logged GPU with --gpu",
+			return nil, in, input.FileErrorf(name, "the log is of %s, not of %s; name the logged GPU with --gpu",
 				logged.Product, gpu)
 		}
 		o := ObservedRun{

@@ -141,8 +141,8 @@ func Find(dir string) ([]Command, error) {
 	}
 	slices.SortStableFunc(all, func(a, b Command) int { return a.missingCount - b.missingCount })
 	if len(all) == 0 {
-		return nil, input.FileErrorf(dir, "no training command in its README, scripts or workflows; name one after "+
-			"--: vprof card -- python train.py")
+		return nil, input.FileErrorf(dir, "the README, scripts and workflows of this folder have no training "+
+			"command; give one after --, like: vprof card -- python train.py")
 	}
 	return all, nil
 }

@@ -184,8 +184,8 @@ func Compare(a, b *ComparedFile, tolerance float64, batch int, price NeedFunc) (
 	as, bs := filterBatch(a.Steps, batch), filterBatch(b.Steps, batch)
 	if a.Snapshot != nil || b.Snapshot != nil {
 		if len(as) != 1 || len(bs) != 1 {
-			return nil, input.Errorf("a snapshot does not name its model, so it can be compared with one step only; "+
-				"choose one with --batch (%s has %d, %s has %d)", a.Label, len(as),
+			return nil, input.Errorf("a memory snapshot does not name its model, so it is compared with one step of "+
+				"one run; choose the step with --batch (%s has %d, %s has %d steps)", a.Label, len(as),
 				b.Label, len(bs))
 		}
 		out.Match(as[0].MemoryCounts, bs[0].MemoryCounts, cmp.Or(as[0].Subject, bs[0].Subject, "snapshot"))
@@ -200,8 +200,8 @@ func Compare(a, b *ComparedFile, tolerance float64, batch int, price NeedFunc) (
 		out.Changes = listChanges(as[0], bs[0], price)
 	}
 	if len(out.Rows) == 0 {
-		return nil, input.Errorf("no step is in both files: %s has %s, %s has %s; --batch chooses one "+
-			"step of each, and vprof report shows two configurations side by side", a.Label, stepText(as),
+		return nil, input.Errorf("the two files have no step in common: %s has %s, %s has %s; choose one step of "+
+			"each with --batch, or show both with vprof report --side-by-side", a.Label, stepText(as),
 			b.Label, stepText(bs))
 	}
 	for _, s := range []*ComparedFile{a, b} {

@@ -94,7 +94,7 @@ func TestReleasesAreComparedWhereEachSideIsOfOne(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"2.11", "2.15"}, []string{c.Rows[0].TorchA, c.Rows[0].TorchB})
 	_, err = compare.Compare(side("a", of("2.11"), of("2.12")), side("b", of("2.15")), 0, 0, nil)
-	require.ErrorContains(t, err, "no step is in both files")
+	require.ErrorContains(t, err, "the two files have no step in common")
 }
 
 // Whatever the steps are, each is in a row or named as one side's, and swapping the sides swaps these.

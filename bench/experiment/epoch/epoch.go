@@ -100,15 +100,15 @@ func settingOf(m models.Model, name string) (models.Setting, error) {
 	}
 	switch {
 	case len(lengths) == 0:
-		return models.Setting{}, input.Errorf("the samples of %s all have one size; lengths need a model of "+
-			"sequences", m.Name)
+		return models.Setting{}, input.Errorf("all samples of %s have one size, so lengths do not apply; use them "+
+			"with a model of sequences", m.Name)
 	case name != "":
 		return models.Setting{}, input.Errorf("%s has no setting %q; its settings are %s", m.Name, name,
 			strings.Join(lengths, ", "))
 	}
 	return models.Setting{},
-		input.Errorf("which setting of %s is the length of a sample? Write %s=FILE; its settings are %s",
-			m.Name, lengths[0], strings.Join(lengths, ", "))
+		input.Errorf("it is not clear which setting of %s is the length of a sample; write --lengths %s=FILE, with "+
+			"one of its settings: %s", m.Name, lengths[0], strings.Join(lengths, ", "))
 }
 
 // An epochRun is the state of [Run].

@@ -109,7 +109,7 @@ func newDistribution(name string, given givenKeys) (*Distribution, error) {
 	mean, median, p95 := given["mean"], given["median"], given["p95"]
 	switch {
 	case (name == Uniform || name == Quantiles) && given["max"] == 0:
-		return nil, fmt.Errorf("max=N, the largest length, is missing")
+		return nil, fmt.Errorf("max=N is missing; add the largest length, like max=2048")
 	case name == Quantiles:
 		l.Points = []LengthQuantile{{0, float64(l.Least)}, {1, float64(l.Most)}}
 		for key, share := range quantileShares {
@@ -123,11 +123,11 @@ func newDistribution(name string, given givenKeys) (*Distribution, error) {
 		l.Location, l.Scale = float64(l.Least), float64(l.Most)
 		return l, nil
 	case (mean == 0) == (median == 0):
-		return nil, fmt.Errorf("give either mean=N or median=N")
+		return nil, fmt.Errorf("give either mean=N or median=N, like mean=512")
 	case p95 == 0:
-		return nil, fmt.Errorf("p95=N, the 95th percentile, is missing")
+		return nil, fmt.Errorf("p95=N is missing; add the 95th percentile, like p95=1500")
 	case p95 <= max(mean, median):
-		return nil, fmt.Errorf("p95=%g must be above the mean or median of %g", p95, max(mean, median))
+		return nil, fmt.Errorf("p95=%g is too small; need more than the mean or median of %g", p95, max(mean, median))
 	case name == Normal:
 		l.Location, l.Scale = mean, (p95-mean)/quantile95
 	case median > 0:
@@ -137,8 +137,8 @@ func newDistribution(name string, given givenKeys) (*Distribution, error) {
 		// the smaller root of s^2/2 - 1.64 s + ln(q/m) = 0.
 		under := quantile95*quantile95 - 2*math.Log(p95/mean)
 		if under < 0 {
-			return nil, fmt.Errorf("p95 is %.2f times the mean, and a lognormal distribution allows at most 3.86; "+
-				"give median in place of mean", p95/mean)
+			return nil, fmt.Errorf("p95 is %.2f times the mean, but a lognormal distribution allows at most 3.86; "+
+				"give median=N instead of mean=N", p95/mean)
 		}
 		l.Scale = quantile95 - math.Sqrt(under)
 		l.Location = math.Log(mean) - l.Scale*l.Scale/2
@@ -151,22 +151,23 @@ func (l *Distribution) check() error {
 	case !slices.Contains([]string{LogNormal, Normal, Uniform, Quantiles}, l.Name):
 		return fmt.Errorf("unknown distribution %q: need lognormal, normal, uniform or quantiles", l.Name)
 	case (l.Name == Quantiles) != (len(l.Points) >= 2):
-		return fmt.Errorf("%d quantiles: need two or more in quantiles, none in others", len(l.Points))
+		return fmt.Errorf("%d quantiles: need two or more for quantiles, and none for other distributions",
+			len(l.Points))
 	case l.Least < 1 || l.Least > l.Most || l.Most > maxLength:
 		return fmt.Errorf("lengths from min=%d to max=%d: need 1 <= min <= max <= %d", l.Least, l.Most, maxLength)
 	case l.Samples < 1 || l.Samples > maxSamples:
 		return fmt.Errorf("samples=%d: need a number from 1 to %d", l.Samples, maxSamples)
 	case math.IsNaN(l.Location) || math.IsNaN(l.Scale) || l.Scale < 0 || math.IsInf(l.Location, 0) ||
 		math.IsInf(l.Scale, 0):
-		return fmt.Errorf("location %g and scale %g: both must be finite, and the scale not negative",
+		return fmt.Errorf("location %g and scale %g: need finite numbers, and a scale of 0 or more",
 			l.Location, l.Scale)
 	}
 	for i, p := range l.Points {
 		switch {
 		case i == 0 && p.Share != 0, i == len(l.Points)-1 && p.Share != 1, !(p.Length >= 1 && p.Length <= maxLength):
-			return fmt.Errorf("quantiles must go from 0 to 1, and lengths be from 1 to %d", maxLength)
+			return fmt.Errorf("invalid quantiles: need shares from 0 to 1, and lengths from 1 to %d", maxLength)
 		case i > 0 && (p.Share <= l.Points[i-1].Share || p.Length < l.Points[i-1].Length):
-			return fmt.Errorf("lengths of quantiles must rise: %g follows %g", p.Length, l.Points[i-1].Length)
+			return fmt.Errorf("the lengths of quantiles must not fall: %g follows %g", p.Length, l.Points[i-1].Length)
 		}
 	}
 	return nil

@@ -90,7 +90,8 @@ func readLengths(name string, r io.Reader) ([]Count, error) {
 			return nil, fmt.Errorf("%s:%d: %w", name, at, err)
 		}
 		if total += c.Samples; total > maxSamples {
-			return nil, fmt.Errorf("%s:%d: more than %d samples; give a part of them", name, at, maxSamples)
+			return nil, fmt.Errorf("%s:%d: the file has more than %d samples; give a part of them, or lengths with "+
+				"counts", name, at, maxSamples)
 		}
 		samples[c.Length] += c.Samples
 	}
@@ -98,9 +99,10 @@ func readLengths(name string, r io.Reader) ([]Count, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err)
 	case limited.N <= 0:
-		return nil, fmt.Errorf("%s: longer than %d MiB; give lengths with their counts", name, maxFile>>20)
+		return nil, fmt.Errorf("%s: the file is longer than %d MiB; write each length once, with its count",
+			name, maxFile>>20)
 	case total == 0:
-		return nil, fmt.Errorf("%s: the file has no lengths; write one on each line", name)
+		return nil, fmt.Errorf("%s: the file has no lengths; write one length per line", name)
 	}
 	var counts []Count
 	for length, n := range samples {
@@ -114,16 +116,19 @@ func readLengths(name string, r io.Reader) ([]Count, error) {
 func parseCount(line string) (Count, error) {
 	fields := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(",;\t ", r) })
 	if len(fields) == 0 || len(fields) > 2 {
-		return Count{}, fmt.Errorf("%s is neither a length nor a length and a count", input.Quote(line))
+		return Count{}, fmt.Errorf("%s: need a length, or a length and a count, like 512 or 512 1000",
+			input.Quote(line))
 	}
 	c := Count{Samples: 1}
 	var err error
 	if c.Length, err = strconv.ParseInt(fields[0], 10, 64); err != nil || c.Length < 1 || c.Length > maxLength {
-		return Count{}, fmt.Errorf("invalid length %s: need 1 to %d", input.Quote(fields[0]), maxLength)
+		return Count{}, fmt.Errorf("%s is not a length; need a whole number from 1 to %d",
+			input.Quote(fields[0]), maxLength)
 	}
 	if len(fields) == 2 {
 		if c.Samples, err = strconv.ParseInt(fields[1], 10, 64); err != nil || c.Samples < 0 || c.Samples > maxSamples {
-			return Count{}, fmt.Errorf("invalid number of samples %s: need 0 to %d", input.Quote(fields[1]), maxSamples)
+			return Count{}, fmt.Errorf("%s is not a number of samples; need a whole number from 0 to %d",
+				input.Quote(fields[1]), maxSamples)
 		}
 	}
 	return c, nil
@@ -156,19 +161,20 @@ func (l *Lengths) Check() error {
 	var total int64
 	for _, c := range l.Counts {
 		if c.Length < 1 || c.Length > maxLength || c.Samples < 0 || c.Samples > maxSamples {
-			return fmt.Errorf("lengths: %d samples of length %d are out of range", c.Samples, c.Length)
+			return fmt.Errorf("lengths: %d samples of length %d: a number is out of range; make the file again with "+
+				"vprof plan --lengths", c.Samples, c.Length)
 		}
 		total += c.Samples
 	}
 	switch {
 	case l.Distribution != nil && len(l.Counts) > 0:
-		return fmt.Errorf("lengths: %s has both a distribution and counts; give one", l.Source)
+		return fmt.Errorf("lengths: %s has both a distribution and counts; remove one of them", l.Source)
 	case l.Distribution == nil && (total == 0 || total > maxSamples):
-		return fmt.Errorf("lengths: %d samples: need 1 to %d", total, maxSamples)
+		return fmt.Errorf("lengths: %d samples: need 1 to %d samples", total, maxSamples)
 	case !slices.Contains(Batchings(), l.Batching):
 		return fmt.Errorf("lengths: unknown batching %q: need one of %q", l.Batching, Batchings())
 	case l.Multiple < 0 || l.Multiple > maxLength:
-		return fmt.Errorf("lengths: cannot pad to multiples of %d: need 0 to %d", l.Multiple, maxLength)
+		return fmt.Errorf("lengths: multiple of %d: need 0 to %d tokens to pad to", l.Multiple, maxLength)
 	case l.Distribution != nil:
 		return l.Distribution.check()
 	}

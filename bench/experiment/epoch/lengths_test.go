@@ -36,11 +36,11 @@ func TestBadLengthsAreNamed(t *testing.T) {
 		"":                       "the file has no lengths",
 		"length\n":               "the file has no lengths",
 		"5,0\n":                  "the file has no lengths",
-		"5\n0\n":                 `:2: invalid length "0": need 1 to 16777216`,
-		"5\nx\n":                 `:2: invalid length "x"`,
-		"1 2 3\n":                "neither a length nor a length and a count",
-		"5,-1\n":                 `invalid number of samples "-1"`,
-		"5,9000000\n6,9000000\n": ":2: more than 10000000 samples",
+		"5\n0\n":                 `:2: "0" is not a length; need a whole number from 1 to 16777216`,
+		"5\nx\n":                 `:2: "x" is not a length`,
+		"1 2 3\n":                "need a length, or a length and a count",
+		"5,-1\n":                 `"-1" is not a number of samples`,
+		"5,9000000\n6,9000000\n": ":2: the file has more than 10000000 samples",
 	} {
 		_, err := ParseLengths(written(t, text))
 		require.ErrorContains(t, err, want, text)
@@ -121,17 +121,17 @@ func TestQuantilesAreKept(t *testing.T) {
 
 func TestBadLawsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"lognormal:mean=512":                   "lognormal: p95=N, the 95th percentile, is missing",
+		"lognormal:mean=512":                   "lognormal: p95=N is missing; add the 95th percentile",
 		"lognormal:p95=512":                    "give either mean=N or median=N",
 		"lognormal:mean=1,median=1,p95=5":      "give either mean=N or median=N",
 		"lognormal:mean=100,p95=500":           "at most 3.86; give median",
-		"lognormal:mean=100,p95=100":           "p95=100 must be above the mean or median of 100",
+		"lognormal:mean=100,p95=100":           "p95=100 is too small; need more than the mean or median of 100",
 		"lognormal:mean=100,p95=NaN":           `"NaN" is not a number from 1`,
 		"normal:median=5,p95=7":                `normal has no option "median", only lognormal`,
-		"uniform:min=5":                        "max=N, the largest length, is missing",
-		"quantiles:p50=5":                      "max=N, the largest length, is missing",
-		"quantiles:p50=50,p99=40,max=60":       "lengths of quantiles must rise: 40 follows 50",
-		"quantiles:p99=40,max=30":              "lengths of quantiles must rise: 30 follows 40",
+		"uniform:min=5":                        "max=N is missing; add the largest length, like max=2048",
+		"quantiles:p50=5":                      "max=N is missing; add the largest length, like max=2048",
+		"quantiles:p50=50,p99=40,max=60":       "the lengths of quantiles must not fall: 40 follows 50",
+		"quantiles:p99=40,max=30":              "the lengths of quantiles must not fall: 30 follows 40",
 		"uniform:min=5,max=4":                  "lengths from min=5 to max=4",
 		"uniform:max=4,max=5":                  "max: given twice",
 		"normal:mean=5,p95=7,samples=16777216": "samples=16777216: need a number",

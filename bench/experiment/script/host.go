@@ -21,7 +21,8 @@ var hostScript string
 // bad input if the Python or its PyTorch cannot run the training.
 func HostSteps(ctx context.Context, c Command, python string) (torch string, seconds []float64, err error) {
 	if _, err := exec.LookPath(python); err != nil {
-		return "", nil, input.Errorf("no Python interpreter %s found; name yours with --python", python)
+		return "", nil, input.Errorf("there is no Python interpreter %s; name yours with --python, like --python "+
+			"venv/bin/python", python)
 	}
 	var printed bytes.Buffer
 	c.Args, c.Stdout, c.Steps, c.Timed = []string{python, "-c", hostScript}, &printed, 3, true
@@ -35,8 +36,8 @@ func HostSteps(ctx context.Context, c Command, python string) (torch string, sec
 		}
 	}
 	if o.Kind() != Fits || len(seconds) < leastTimed {
-		return "", nil, input.Errorf("%s cannot train on the simulated GPU (%s): need PyTorch for CUDA 12 or 13; "+
-			"name a Python that has it with --python", python, strings.TrimSuffix(
+		return "", nil, input.Errorf("%s cannot train on the simulated GPU (%s); name a Python that has PyTorch for "+
+			"CUDA 12 or 13 with --python", python, strings.TrimSuffix(
 			fmt.Sprintf("%s, %s", resultNames[o.Kind()], o.StderrTail), ", "))
 	}
 	seconds = seconds[len(seconds)-leastTimed:]

@@ -12,7 +12,8 @@ import (
 // allocator settings (train.vprof).
 func (o *Outcome) WriteProgram(w io.Writer) error {
 	if o.Program == nil {
-		return errors.New("nothing was recorded, since nothing trained")
+		return errors.New("nothing was recorded, because the command did not train; check that it reaches a training " +
+			"step")
 	}
 	release, err := stack.Lookup(o.Torch().Version)
 	if err != nil {

@@ -136,8 +136,8 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	}
 	err = errors.Join(o.readNative(room), o.readTrace())
 	if (err != nil || o.ExitCode != 0) && (isFull(room.dir) || strings.Contains(o.exception().Text, noSpaceMessage)) {
-		return nil, fmt.Errorf("%s in %s, where vprof stores the script's files; set TMPDIR to a folder with more",
-			strings.ToLower(noSpaceMessage), os.TempDir())
+		return nil, fmt.Errorf("%s in %s, where vprof stores the script's files; set TMPDIR to a folder with more "+
+			"space", strings.ToLower(noSpaceMessage), os.TempDir())
 	}
 	return o, err
 }

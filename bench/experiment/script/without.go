@@ -109,7 +109,7 @@ func CheckShapes(path string) error {
 		Columns, Datasets, Classes, Folders, Files map[string]any
 	}
 	if err := decoder.Decode(&sections); err != nil {
-		return input.FileErrorf(path, "%v; the sections are images, columns, datasets, classes, folders and files", err)
+		return input.FileErrorf(path, "%v; use the keys images, columns, datasets, classes, folders and files", err)
 	}
 	return nil
 }

@@ -133,7 +133,8 @@ func (t *Trial) kernelLoads(ctx context.Context) (loads []steptime.Load, err err
 func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 	if t.setup == nil {
 		if l.Models == nil {
-			return errors.New("this executor has no list of models and cannot run a trial that another process sent")
+			return errors.New("the trial cannot run in this process, which has no list of models; this is a bug of " +
+				"vprof (please report it)")
 		}
 		if t.setup, err = NewFromReport(l.Models, t.Case, Evidence{}); err != nil {
 			return err
@@ -204,7 +205,8 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 func (l Local) measure(ctx context.Context, p *program.Program, r *Result) error {
 	how, conf := r.trial.Replay, r.trial.setup.conf
 	if l.Device == nil || l.Device.Name() != how.Device {
-		return fmt.Errorf("device %s is not available in this process", how.Device)
+		return fmt.Errorf("device %s is not available in this process; use sim:NAME, or cuda:N on a machine with a GPU",
+			how.Device)
 	}
 	m, err := replay.Measure(ctx, l.Device, p,
 		replay.Conditions{Config: &conf, WarmUp: how.WarmUp, Repeat: how.Repeat, Verify: how.Verify})

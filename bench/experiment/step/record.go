@@ -118,7 +118,8 @@ func GPUOf(d report.Device) (device.GPU, error) {
 	if err != nil {
 		capability, err := strconv.ParseFloat(d.Capability, 64)
 		if err != nil {
-			return gpu, fmt.Errorf("device %s: compute capability %q: need a number like 8.9", d.Name, d.Capability)
+			return gpu, fmt.Errorf("device %s: invalid compute capability %q: need a number like 8.9",
+				d.Name, d.Capability)
 		}
 		gpu = device.GPU{
 			Name: d.GPU, Product: d.Title, Generation: "compute capability " + d.Capability,

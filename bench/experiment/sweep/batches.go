@@ -56,19 +56,19 @@ func parseBatchItem(item string) ([]int, error) {
 	case to < from:
 		return nil, fmt.Errorf("the range %s ends below its start; write the smaller size first", item)
 	case each && to-from >= maxRangeItems:
-		return nil, fmt.Errorf("the range %s has %d sizes, one by one; %sx2 doubles, %s+8 adds 8", item, to-from+1,
-			item, item)
+		return nil, fmt.Errorf("the range %s has %d batch sizes; write a step, like %sx2 (doubles) or %s+8 (adds 8)",
+			item, to-from+1, item, item)
 	}
 	by, err := strconv.Atoi(rest[at+1:])
 	switch grows := rest[at] == 'x'; {
 	case err != nil || by > maxBatch:
-		return nil, fmt.Errorf("invalid step %q: write x2 to double, +8 to add 8", rest[at:])
+		return nil, fmt.Errorf("invalid step %q of a range: need x2 to double, or +8 to add 8", rest[at:])
 	case grows && by < 2:
 		return nil, fmt.Errorf("a range with the factor %d never ends; the smallest factor is 2", by)
 	case by < 1:
 		return nil, fmt.Errorf("a range with the step %d never ends; the smallest step is 1", by)
 	case (to-from)/by >= maxBatches && !grows:
-		return nil, fmt.Errorf("the range %s has more than %d sizes", item, maxBatches)
+		return nil, fmt.Errorf("the range %s has more than %d batch sizes; use a larger step", item, maxBatches)
 	case grows:
 		return expandRange(from, to, func(b int) int { return b * by }), nil
 	default:
@@ -98,7 +98,7 @@ func parseBatch(s string) (int, error) {
 		}
 		return 0, fmt.Errorf("%q is not a whole number%s", s, hint)
 	case b < 1:
-		return 0, fmt.Errorf("%d is not a batch size; the smallest is 1", b)
+		return 0, fmt.Errorf("%d is not a batch size; need 1 or more", b)
 	}
 	return b, nil
 }

@@ -58,16 +58,17 @@ func (m Measured) Correct(ctx context.Context, of *step.Setup, gpu device.GPU, s
 		return speed, err
 	}
 	if !one.load.IsKnown() {
-		return speed, input.Errorf("the measured step cannot correct estimates: no speed of GPU %s is known", gpu.Name)
+		return speed, input.Errorf("--measured: the speed of %s is unknown, so a measured step cannot correct its "+
+			"estimates; leave out --measured, or use a listed GPU", gpu.Name)
 	}
 	kernels := m.Seconds/max(1, one.load.Stretch) - one.load.Host
 	if least := one.load.Roofline() / 2; kernels < least && !one.load.Compiled { // half, for what caches spare
-		return speed, input.Errorf("the measured step cannot correct estimates: %.3g s at batch %d is less than half "+
-			"of what %s takes at its peak rates; check batch, precision and GPU", m.Seconds, m.Batch, gpu.Name)
+		return speed, input.Errorf("--measured: %.3g s at batch %d is less than half of what %s takes at its peak "+
+			"rates; check the time, batch size, precision and GPU", m.Seconds, m.Batch, gpu.Name)
 	}
 	speed, err = calibrate.FitSpeed([]calibrate.Timed{{Load: one.load, Seconds: kernels}}, speed)
 	if err != nil {
-		return speed, input.Errorf("the measured step cannot correct estimates: %w", err)
+		return speed, input.Errorf("--measured: the measured step cannot correct the estimates: %w", err)
 	}
 	return speed, nil
 }
@@ -179,9 +180,8 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 	if one.load.Compiled {
 		c := stage.Setup.Case()
 		c.Batch = row.Batch
-		row.EagerKernels = cmp.Or(stage.Setup.Model().NotRecordedReason(c),
-			"recorded without kernels, by an older vprof or "+
-				"with templates whose work is unknown: vprof capture --compile records it again")
+		row.EagerKernels = cmp.Or(stage.Setup.Model().NotRecordedReason(c), "recorded without kernels, by an older "+
+			"vprof or with templates whose work is unknown: vprof capture --compile records it again")
 	}
 	row.HostBound = speed.HostBound(one.load)
 	row.SamplesPerSecond = samples / row.Step.Seconds

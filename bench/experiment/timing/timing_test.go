@@ -119,7 +119,7 @@ func TestMeasuredStepsCorrectTheEstimates(t *testing.T) {
 	unknown := gpu
 	unknown.Bandwidth = 0
 	_, err = row(64, Measured{0.9, 64}, unknown)
-	require.ErrorContains(t, err, "no speed of GPU rtx-3090")
+	require.ErrorContains(t, err, "--measured: the speed of rtx-3090 is unknown, so a measured step cannot correct its estimates; leave out --measured, or use a listed GPU")
 }
 
 // What torch.backends allows to compute in TF32 changes the time: products of a language model, and convolutions. Steps

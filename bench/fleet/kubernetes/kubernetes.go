@@ -33,7 +33,8 @@ func Check(file string, k fleet.Kubernetes) error {
 	case k.Image == "":
 		return &input.FormatError{File: file, Key: "kubernetes.image", Reason: "is missing: the image that has vprof"}
 	case k.Claim == "":
-		return input.KeyErrorf(file, "kubernetes.claim", "is missing: name the volume claim with the fleet's folder")
+		return input.KeyErrorf(file, "kubernetes.claim", "is missing: name the persistent volume claim that holds "+
+			"the fleet's folder")
 	case slices.Contains(strings.Split(k.Path, "/"), ".."):
 		return input.KeyErrorf(file, "kubernetes.path", "%q is outside the volume claim; name a folder in it", k.Path)
 	}
@@ -153,8 +154,8 @@ type Engine struct{ Folder *fleet.Folder }
 var _ fleet.Engine = (*Engine)(nil)
 
 func noKubectl() error {
-	return input.Errorf("kubectl is not on the PATH of this machine; without --apply the manifests are printed, to " +
-		"be applied elsewhere")
+	return input.Errorf("kubectl is not on the PATH of this machine; install it, or print the manifests without " +
+		"--apply and apply them elsewhere")
 }
 
 // kubectl runs kubectl in the fleet's namespace.

@@ -164,7 +164,7 @@ func TestAFleetOnSlurm(t *testing.T) {
 	}, 60*time.Second, time.Second)
 	other, code := m.run("fleet", "run", rough, "--on", "slurm")
 	require.Equal(t, 2, code, other)
-	require.Contains(t, other, "another command runs this fleet")
+	require.Contains(t, other, ") runs this fleet; watch it with \"vprof fleet status\", or wait for its end")
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.Error(t, cmd.Wait())
 	require.Equal(t, 130, cmd.ProcessState.ExitCode(), out.String())
@@ -196,5 +196,5 @@ func TestUnknownPartitionsAreRefusedBeforeAnythingRuns(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, text, 0o644))
 	said, code := m.run("fleet", "run", file, "--on", "slurm")
 	require.Equal(t, 2, code)
-	require.Contains(t, said, `GPU t4: there is no partition "t5"; near it: t4`)
+	require.Contains(t, said, `GPU t4: Slurm has no partition "t5"; near it: t4; set partition: to one of`)
 }

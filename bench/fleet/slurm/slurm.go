@@ -36,7 +36,7 @@ var _ fleet.Engine = (*Engine)(nil)
 // missingCommand returns the error that a Slurm command is missing on this machine.
 func missingCommand(command string) error {
 	return input.Errorf(
-		"%s is not on the PATH of this machine; run the fleet on a login node, where jobs are submitted", command)
+		"%s is not on the PATH of this machine; run the fleet on a login node of the Slurm cluster", command)
 }
 
 // run runs a Slurm command and returns its standard output.
@@ -64,7 +64,7 @@ func (e *Engine) Check(ctx context.Context) error {
 	}
 	for _, b := range e.Folder.GPUs {
 		if !slices.Contains(there, b.Partition) {
-			return input.Errorf("GPU %s: there is no partition %q%s (sinfo lists %s); name it with partition:", b.GPU,
+			return input.Errorf("GPU %s: Slurm has no partition %q%s; set partition: to one of %s", b.GPU,
 				b.Partition, nearest.Hint(b.Partition, there, 3), strings.Join(there, ", "))
 		}
 		if _, err := e.Script(b, []int{0}, nil); err != nil {
@@ -132,8 +132,8 @@ func option(name, value string) (string, error) {
 	case strings.ContainsFunc(value, func(r rune) bool {
 		return unicode.IsControl(r) || strings.ContainsRune("\"'\\", r)
 	}):
-		return "", input.Errorf("#SBATCH --%s=%q: Slurm allows no quotes, backslashes or line ends in it; use "+
-			"another name", name, value)
+		return "", input.Errorf("#SBATCH --%s=%q: Slurm allows no quotes, backslashes or line breaks in this value; "+
+			"use another one", name, value)
 	case strings.ContainsAny(value, " #"):
 		value = `"` + value + `"`
 	}

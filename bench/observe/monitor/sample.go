@@ -201,7 +201,7 @@ func (m *Monitor) reopenNVML(now time.Time) {
 	}
 	m.session = session
 	for _, b := range m.gpus {
-		b.Reader = unreadableGPU{errors.Join(errors.New("NVML does not list it"), session.Missing)}
+		b.Reader = unreadableGPU{errors.Join(errors.New("there is no such GPU in NVML's list"), session.Missing)}
 		for _, anew := range session.GPUs {
 			if anew.UUID == b.UUID {
 				b.Reader = anew.Reader

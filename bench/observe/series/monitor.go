@@ -26,7 +26,7 @@ func readMonitor(data []byte) (*log, error) {
 			return fmt.Errorf("time: %q: need a time like 2026-01-31T12:00:00Z", cell["time"])
 		}
 		if s.GPU, err = strconv.Atoi(cell["gpu"]); err != nil {
-			return fmt.Errorf("gpu: %q is not a number", cell["gpu"])
+			return fmt.Errorf("gpu: %q is not a number; need the index of a GPU, like 0", cell["gpu"])
 		}
 		for column, to := range map[string]*int64{
 			"total_bytes": &s.Total, "used_bytes": &s.Used,
@@ -70,7 +70,7 @@ func readJSONLines(data []byte) (*log, error) {
 			continue
 		}
 		if s.Used == nil {
-			return j, errors.New("used_bytes is missing")
+			return j, errors.New("used_bytes: missing; need the GPU's memory in use, in bytes")
 		}
 		s.Sample.Used = *s.Used
 		if err := j.add(s.Sample); err != nil {
@@ -86,20 +86,20 @@ const maxBytes = 1 << 46
 func (j *log) add(s monitor.Sample) error {
 	for _, bytes := range []int64{s.Total, s.Used, s.Highest} {
 		if bytes < 0 || bytes > maxBytes {
-			return fmt.Errorf("%d is out of range for a number of bytes", bytes)
+			return fmt.Errorf("%d is not a possible number of bytes; need 0 to 2^50", bytes)
 		}
 	}
 	switch {
 	case s.Total > 0 && s.Used > s.Total:
-		return fmt.Errorf("used_bytes: %d is more than the total_bytes of %d", s.Used, s.Total)
+		return fmt.Errorf("used_bytes: %d is more than total_bytes, %d; correct one of them", s.Used, s.Total)
 	case s.Watched != nil && (*s.Watched < -1 || *s.Watched > maxBytes): // -1: the driver does not tell
 		return fmt.Errorf("watched_bytes: %d: need a number of bytes, or -1 if it is unknown", *s.Watched)
 	}
 	seen := map[int]bool{}
 	for _, p := range s.Processes {
 		if p.PID < 1 || seen[p.PID] || p.Used < -1 || p.Used > maxBytes {
-			return fmt.Errorf("processes: %d of process %d: need each process once, and its bytes or -1 "+
-				"if they are unknown", p.Used, p.PID)
+			return fmt.Errorf("processes: process %[2]d has %[1]d bytes; list each process once, with its bytes, or "+
+				"-1 if they are unknown", p.Used, p.PID)
 		}
 		seen[p.PID] = true
 	}

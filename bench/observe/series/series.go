@@ -147,7 +147,7 @@ func (j *log) gpu(key, name, product string) (*gpu, error) {
 		}
 	}
 	if len(j.gpus) == maxGPUs {
-		return nil, fmt.Errorf("there are more than %d GPUs", maxGPUs)
+		return nil, fmt.Errorf("the log has more than %d GPUs; log fewer of them", maxGPUs)
 	}
 	b := &gpu{key: key, name: name, product: product}
 	j.gpus = append(j.gpus, b)

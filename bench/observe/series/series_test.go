@@ -173,16 +173,16 @@ func TestDamageIsNamed(t *testing.T) {
 		"time,gpu,used_bytes\nnow,0,1\n": `log:2: time: "now"`,
 		"time,gpu,used_bytes\n2026-11-05T06:00:00Z,0,\n": "log:2: ",
 		"{\"used_bytes\": 1}\n{\"used_bytes\": \"x\"}\n": "log:2: json",
-		"memory.used [GiB]\n1\n":                         "the unit of column memory.used is [GiB]",
+		"memory.used [GiB]\n1\n":                         "column memory.used is in [GiB]",
 		"memory.used,memory.used\n1,2\n":                 "memory.used appears twice",
-		"memory.used,memory.total\n3,2\n": "memory.used: 3 is more than the " +
-			"memory.total of 2",
+		"memory.used,memory.total\n3,2\n": "memory.used: 3 is more than " +
+			"memory.total, 2",
 		"{\"used_bytes\": 1, \"used_bytes\": 2}\n":                       "used_bytes appears twice",
-		"{\"used_bytes\": 3, \"total_bytes\": 2}\n":                      "3 is more than the total_bytes of 2",
+		"{\"used_bytes\": 3, \"total_bytes\": 2}\n":                      "3 is more than total_bytes, 2",
 		"{\"used_bytes\": 3, \"watched_bytes\": -2}\n":                   "watched_bytes: -2",
-		"{\"used_bytes\": 3, \"processes\":[{\"pid\":1},{\"pid\":1}]}\n": "need each process once",
-		"{\"used_bytes\": -1}\n":                                         "log:1: -1 is out of range for a number of bytes",
-		"{\"processes\": [{\"pid\": 7, \"used_bytes\": 5}]}\n":           "log:1: used_bytes is missing",
+		"{\"used_bytes\": 3, \"processes\":[{\"pid\":1},{\"pid\":1}]}\n": "list each process once",
+		"{\"used_bytes\": -1}\n":                                         "log:1: -1 is not a possible number of bytes",
+		"{\"processes\": [{\"pid\": 7, \"used_bytes\": 5}]}\n":           "log:1: used_bytes: missing",
 		"{\"used_bytes\": 1, \"error\": \"lost\"}\n":                     "there are no samples",
 		"time,gpu,used_bytes,watched_bytes\n2026-11-05T06:00:00Z,0,1,x":  `watched_bytes: "x"`,
 	} {

@@ -61,11 +61,12 @@ func columns(header []string) ([]string, error) {
 	for _, cell := range header {
 		name, unit, _ := strings.Cut(strings.TrimSpace(cell), " ")
 		if slices.Contains(names, name) && name != "" {
-			return nil, fmt.Errorf("column %s appears twice", name)
+			return nil, fmt.Errorf("column %s appears twice; log each column once", name)
 		}
 		memory := strings.HasPrefix(name, "memory.") || strings.HasPrefix(name, "used_")
 		if memory && unit != "" && strings.TrimSpace(unit) != "[MiB]" {
-			return nil, fmt.Errorf("the unit of column %s is %s: need [MiB]", name, unit)
+			return nil, fmt.Errorf("column %s is in %s; need [MiB]: log without nounits, or with the unit MiB",
+				name, unit)
 		}
 		names = append(names, name)
 	}
@@ -99,8 +100,8 @@ func readGPUs(data []byte) (*log, error) {
 				return err
 			}
 			if used > total {
-				return fmt.Errorf("memory.used: %s is more than the memory.total of %s", cell["memory.used"],
-					cell["memory.total"])
+				return fmt.Errorf("memory.used: %s is more than memory.total, %s; log the GPU again",
+					cell["memory.used"], cell["memory.total"])
 			}
 			b.total = max(b.total, int64(total))
 		}

@@ -62,15 +62,15 @@ func attacks(n int) map[string]struct {
 	}
 	inUse := dictOf(str("size"), "K\x01", str("state"), str("active_allocated"), str("frames"), "h\x01")
 	return map[string]attack{
-		"lists":      {pickled(strings.Repeat("]", n)), "its content takes more"},
+		"lists":      {pickled(strings.Repeat("]", n)), "its contents unpack to more"},
 		"nones":      {pickled(strings.Repeat("N", pickle.MaxStack+1)), "stack"},
-		"dicts":      {pickled("]" + strings.Repeat("}a", n/2)), "its content takes more"},
-		"nested":     {pickled("]" + strings.Repeat("\x85", n)), "its content takes more"},
+		"dicts":      {pickled("]" + strings.Repeat("}a", n/2)), "its contents unpack to more"},
+		"nested":     {pickled("]" + strings.Repeat("\x85", n)), "its contents unpack to more"},
 		"references": {shotOf("}q\x00"+strings.Repeat("h\x00", n/32), ""), "twice"},
 		"frames": {
 			shotOf(dictOf(str("blocks"),
 				listOf(dictOf(str("frames"), oneStack(strings.Repeat("h\x00", min(n/2, pickle.MaxStack/2)))))), ""),
-			"its content takes more",
+			"its contents unpack to more",
 		},
 		"stacks": {shotOf(dictOf(str("total_size"), num(1<<40), str("blocks"),
 			listOf(dictOf(str("size"), "K\x01", str("frames"), oneStack(strings.Repeat("h\x00", 300))),

@@ -39,7 +39,7 @@ type Page struct {
 }
 
 // ErrEmpty is the error of runs with nothing to show.
-var ErrEmpty = errors.New("the files hold no result for any batch size")
+var ErrEmpty = errors.New("the files hold no result for any batch size; name results of vprof plan, sweep or run")
 
 // A MixedError is the error of runs of several cases.
 type MixedError struct{ One, Other report.Case }

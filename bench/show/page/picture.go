@@ -160,7 +160,8 @@ func Breakdown(r *report.Report) (*Picture, error) {
 	}
 	entries := lists.Map(legend(all), func(c part) placedEntry { return placedEntry{entry{Text: c.Name}, c.Key, 0, 0} })
 	if len(entries) == 0 {
-		return nil, fmt.Errorf("%s: the run has no components to draw; make it with vprof plan or sweep", r.Case.Model)
+		return nil, fmt.Errorf("%s: the run has no memory components to draw; make it with vprof plan or sweep",
+			r.Case.Model)
 	}
 	p.addLegend(entries)
 	return p, nil
@@ -195,7 +196,7 @@ func Timeline(pr *profile.Profile) (*Picture, error) {
 	data := timeline(pr, from, to)
 	all := moments(&data)
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: the step allocates nothing", pr.Case.Model)
+		return nil, fmt.Errorf("%s: the step allocates nothing, so there is nothing to draw", pr.Case.Model)
 	}
 	p := &Picture{
 		Title:  fmt.Sprintf("%v, batch %d, step %d (simulated)", pr.Case, pr.Batch, step),

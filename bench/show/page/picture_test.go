@@ -125,7 +125,7 @@ func TestRunsWithoutPointsCannotBeDrawn(t *testing.T) {
 	_, err := Peaks(r)
 	require.ErrorContains(t, err, "no result for any batch size")
 	_, err = Breakdown(r)
-	require.ErrorContains(t, err, "no components")
+	require.ErrorContains(t, err, "no memory components")
 }
 
 // A plan for two GPUs has a chart for each, and one legend.
