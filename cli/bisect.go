@@ -62,9 +62,8 @@ func newBisectCmd(a *app) *cobra.Command {
 	o.run.target.register(cmd, "simulate this `GPU` (see vprof gpus)")
 	f := cmd.Flags()
 	f.SetInterspersed(false)
-	f.StringVar(&o.oldEnvironment, "old", "",
-		"the earlier environment: packages like trl==1.15.0, separated by spaces, or "+
-			"a lock `file`, optionally of a commit: uv.lock@HEAD~1")
+	f.StringVar(&o.oldEnvironment, "old", "", "the earlier environment: packages like trl==1.15.0, separated by "+
+		"spaces, or a lock `file`, optionally of a commit: uv.lock@HEAD~1")
 	f.StringVar(&o.newEnvironment, "new", "", "the later `environment`, in the form of --old")
 	f.StringVar(&o.python, "python", "", "`interpreter` whose packages --old and --new change (default: the command's)")
 	f.StringVar(&o.installer.Wheels, "find-links", "", "install from a `folder` of wheels, without a network")

@@ -30,24 +30,20 @@ type compileFlags struct {
 
 func (f *compileFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.Form, "compile", "",
-		"also record the step under torch.compile, for --torch-compile; compile this `part`: whole (the model), loss "+
-			"(model and loss), blocks (one by one); --compile alone is whole")
+	flags.StringVar(&f.Form, "compile", "", "also record the step under torch.compile, for --torch-compile; compile "+
+		"this `part`: whole (the model), loss (model and loss), blocks (one by one); --compile alone is whole")
 	flags.Lookup("compile").NoOptDefVal = recorded.Forms()[0]
-	flags.BoolVar(&f.step, "step", false,
-		"record a training step as it runs instead of exporting a graph, for models that torch.export refuses, for "+
-			"example because tensor sizes depend on the data")
+	flags.BoolVar(&f.step, "step", false, "record a training step as it runs instead of exporting a graph, for "+
+		"models that torch.export refuses, for example because tensor sizes depend on the data")
 	flags.StringSliceVar(&f.AMP, "amp", []string{"bf16"},
 		"with --compile or --step, autocast `precisions` to record: none, fp16, bf16 (default: bf16)")
-	flags.IntSliceVar(&f.Batches, "batch", nil,
-		"with --compile or --step, batch `sizes` to record; other sizes are interpolated (default: 16,128; with "+
-			"--step: 4,16,64)")
+	flags.IntSliceVar(&f.Batches, "batch", nil, "with --compile or --step, batch `sizes` to record; other sizes are "+
+		"interpolated (default: 16,128; with --step: 4,16,64)")
 	flags.StringVar(&f.Loss, "loss", "",
 		"with --compile or --step, loss for a model that returns none, by a `name` that vprof plan --loss accepts")
 	flags.BoolVar(&f.Dynamic, "dynamic", false, "with --compile, use torch.compile(dynamic=True)")
-	flags.Float64Var(&f.Budget, "activation-memory-budget", 0,
-		"with --compile, `share` of activations to keep for backward "+
-			"(torch._functorch.config.activation_memory_budget) (default: PyTorch's own)")
+	flags.Float64Var(&f.Budget, "activation-memory-budget", 0, "with --compile, `share` of activations to keep for "+
+		"backward (torch._functorch.config.activation_memory_budget) (default: PyTorch's own)")
 	f.target.register(cmd, "with --compile or --step, simulate this `GPU` (see vprof gpus)")
 	completeFlag(cmd, "compile", recorded.Forms)
 }

@@ -94,9 +94,8 @@ func (f *fieldFlag) Type() string {
 
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags, f.patch, f.config = cmd.Flags(), models.Patch{}, &configuration{}
-	f.flags.Var(&setOnceFlag{target: &f.model}, "model",
-		"model to train: a `name` (see vprof models), hf:Qwen/Qwen3-8B or hf:config.json for transformers, model.pt2 "+
-			"of torch.export, or a recorded run.vprof")
+	f.flags.Var(&setOnceFlag{target: &f.model}, "model", "model to train: a `name` (see vprof models), "+
+		"hf:Qwen/Qwen3-8B or hf:config.json for transformers, model.pt2 of torch.export, or a recorded run.vprof")
 	f.flags.StringVar(&f.torch, "torch", "",
 		models.FieldNamed("torch").Usage+
 			"; auto reads it from a .pt2 model, or else from uv.lock, requirements.txt or pyproject.toml beside "+

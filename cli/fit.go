@@ -65,9 +65,8 @@ func newFitCmd(a *app) *cobra.Command {
 	f.IntVar(&o.multiple, "batch-multiple", 1, "try only batches that are multiples of `n`, such as 8 for tensor cores")
 	f.StringArrayVar(&o.tune, "tune", nil,
 		"also search values of a model's setting, as `name=values` like n-negatives=8..24+8 (repeatable)")
-	f.BoolVar(&o.trySavings, "levers", false,
-		"search the memory-saving options: liger-kernel, 8-bit and paged optimizers, the optimizer in "+
-			"backward, quantized layers, offload; and explain what each saves")
+	f.BoolVar(&o.trySavings, "levers", false, "search the memory-saving options: liger-kernel, 8-bit and paged "+
+		"optimizers, the optimizer in backward, quantized layers, offload; and explain what each saves")
 	f.StringVar(&o.page, "page", "", "also write an HTML page to `file`")
 	o.measured.register(f)
 	o.lengths.register(cmd)

@@ -20,12 +20,10 @@ type lengthFlags struct {
 
 func (f *lengthFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.source, "lengths", "",
-		"replay epochs over samples of different `lengths`: a file with one length a line, or a distribution such as "+
-			"lognormal:mean=512,p95=1500")
-	flags.StringVar(&f.batching, "batching", string(epoch.Padded),
-		"`kind` of batches: padded (to the longest sample), grouped (samples of similar length, padded), packed "+
-			"(several samples in a sequence)")
+	flags.StringVar(&f.source, "lengths", "", "replay epochs over samples of different `lengths`: a file with one "+
+		"length a line, or a distribution such as lognormal:mean=512,p95=1500")
+	flags.StringVar(&f.batching, "batching", string(epoch.Padded), "`kind` of batches: padded (to the longest "+
+		"sample), grouped (samples of similar length, padded), packed (several samples in a sequence)")
 	flags.Int64Var(&f.multiple, "pad-to-multiple-of", 1, "pad sequences to a multiple of `n` tokens")
 	completeFlag(cmd, "batching", func() []string {
 		return lists.Map(epoch.Batchings(), func(b epoch.Batching) string { return string(b) })

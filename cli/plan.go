@@ -67,9 +67,8 @@ func planCmd(a *app) (*cobra.Command, *planOptions) {
 		"print the memory to request from a `scheduler`, by the upper end of the estimate: "+
 			strings.Join(fleet.Requests(), ", "))
 	completeFlag(cmd, "request", fleet.Requests)
-	cmd.Flags().StringVar(&o.requestFile, "json-request", "",
-		"answer the request in a JSON `file` (- for standard input): an object with options by name, and trainers' "+
-			"files under \"files\"")
+	cmd.Flags().StringVar(&o.requestFile, "json-request", "", "answer the request in a JSON `file` (- for standard "+
+		"input): an object with options by name, and trainers' files under \"files\"")
 	cmd.Flags().BoolVar(&o.requestLines, "json-lines", false, "with --json-request, read one request from each line")
 	o.out.register(cmd)
 	return cmd, o

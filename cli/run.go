@@ -75,16 +75,14 @@ func (o *runOptions) register(cmd *cobra.Command) {
 		"let Triton compile the kernels of torch.compile, which takes longer and needs the same memory")
 	f.Float64Var(&o.command.ActivationBudget, "activation-memory-budget", 0,
 		"`share` of activations that torch.compile keeps for backward, from 0 to 1 (default: the script's)")
-	f.StringVar(&o.command.InductorCache, "inductor-cache", "",
-		"`folder` in which torch.compile caches code and tuning; none starts without a cache, as on a new machine "+
-			"(default: a cache that vprof keeps per GPU)")
+	f.StringVar(&o.command.InductorCache, "inductor-cache", "", "`folder` in which torch.compile caches code and "+
+		"tuning; none starts without a cache, as on a new machine (default: a cache that vprof keeps per GPU)")
 	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks (processes) in the job; vprof runs --rank of them")
 	f.StringVar(&o.rank, "rank", "0", "with --gpus, `number` of the rank to run, from 0, or all, one after the other")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
 	o.without.register(cmd)
-	f.StringVar(&o.record, "record", "",
-		"store the allocations in a `file` like train.vprof, which other commands accept as a model: vprof plan "+
-			"--model train.vprof --gpu all")
+	f.StringVar(&o.record, "record", "", "store the allocations in a `file` like train.vprof, which other commands "+
+		"accept as a model: vprof plan --model train.vprof --gpu all")
 	f.BoolVar(&o.print, "print-hook", false, "print the Python hook that vprof adds to the script, and exit")
 	completeFlag(cmd, "until", func() []string { return untilValues })
 }

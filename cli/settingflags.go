@@ -43,9 +43,8 @@ type settingFlags struct {
 
 func (f *settingFlags) register(flags *pflag.FlagSet) {
 	f.flags = flags
-	flags.StringArrayVar(&f.pairs, "set", nil,
-		"set an option that has no flag (see vprof help options) or a setting of the model (see vprof models show), "+
-			"as `name=value` (repeatable)")
+	flags.StringArrayVar(&f.pairs, "set", nil, "set an option that has no flag (see vprof help options) or a setting "+
+		"of the model (see vprof models show), as `name=value` (repeatable)")
 }
 
 func (f *settingFlags) sets(name string) bool {

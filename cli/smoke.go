@@ -46,9 +46,8 @@ func newSmokeCmd(a *app) *cobra.Command {
 		"batch size `n` of validation (default: the project's, or that of training)")
 	o.c.config.reported = true
 	f.StringVar(&o.c.config.path, "config-path", "", "the project's configuration `file` to test")
-	f.StringArrayVar(&o.c.config.mapPairs, "map", nil,
-		"read a value from this key of --config-path, as `name=path.to.key`; names: batch, accumulate, amp, "+
-			"checkpointing, or a setting of the model (repeatable)")
+	f.StringArrayVar(&o.c.config.mapPairs, "map", nil, "read a value from this key of --config-path, as "+
+		"`name=path.to.key`; names: batch, accumulate, amp, checkpointing, or a setting of the model (repeatable)")
 	f.StringArrayVar(&o.longestInputs, "longest", nil,
 		"a setting of the model in the longest sample, as `name=value` like seq-len=4096 (repeatable)")
 	o.lengths.register(cmd)

@@ -117,9 +117,8 @@ func runTime(ctx context.Context, o *timeOptions) error {
 type measuredFlag struct{ text string }
 
 func (f *measuredFlag) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.text, "measured", "",
-		"scale estimates to the measured `time` of a step with these options (of the first stage) on the GPU, like "+
-			"0.42s, or 0.42s@8 if measured at batch 8")
+	flags.StringVar(&f.text, "measured", "", "scale estimates to the measured `time` of a step with these options "+
+		"(of the first stage) on the GPU, like 0.42s, or 0.42s@8 if measured at batch 8")
 }
 
 // read returns the measured step; zero if the flag is not given.

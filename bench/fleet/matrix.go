@@ -48,8 +48,7 @@ func Matrix(ctx context.Context, units []ModelCase, gpus []device.GPU, e step.Ev
 		m.Notes = append(m.Notes,
 			fmt.Sprintf("many cases: all are recorded for %s alone, whose convolutions' workspaces may differ from "+
 				"the workspaces on other architectures; a plan of at most %d cases records each.",
-				gpus[kinds[0][0]].Name,
-				maxRecordedCases/len(groupGPUs(gpus, 1))))
+				gpus[kinds[0][0]].Name, maxRecordedCases/len(groupGPUs(gpus, 1))))
 	}
 	e.Residuals = cachedResiduals(e.Residuals)
 	if e.Trials == nil {

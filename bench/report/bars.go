@@ -85,8 +85,7 @@ func (b Bars) render(out *strings.Builder, l Layout) {
 	fmt.Fprintf(out, " %s\n", printable.Line(b.Title))
 	for _, bar := range b.Bars {
 		fmt.Fprintf(out, " %*s  %s %4.0f %%\n", width, printable.Line(bar.Label),
-			bar.Tone.colorize(bar.String(), l.Color),
-			100*bar.Share)
+			bar.Tone.colorize(bar.String(), l.Color), 100*bar.Share)
 	}
 }
 

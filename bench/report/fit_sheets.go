@@ -214,9 +214,8 @@ func (f *Fit) sampleNotes() (notes phrase.List) {
 		notes.If(c.Recommended && c.EffectiveBatch == want && next <= want && !c.LargestIsCapped && f.Parallel == nil &&
 			f.Budget.Multiple == 0, "batches that divide the %d samples of a step are tried: %d is safe, %d is not.",
 			want, c.Batch, next)
-		notes.If(c.Recommended && want > 0 && c.EffectiveBatch != want,
-			"stage %s: a step sees %d samples, not %d, which no safe batch above 1 divides.", c.Case.Stage,
-			c.EffectiveBatch, want)
+		notes.If(c.Recommended && want > 0 && c.EffectiveBatch != want, "stage %s: a step sees %d samples, not %d, "+
+			"which no safe batch above 1 divides.", c.Case.Stage, c.EffectiveBatch, want)
 	}
 	return notes
 }

@@ -157,9 +157,8 @@ func (r Ranks) sheet() Sheet {
 			batch = ""
 		}
 	}
-	s.Notes.Add(
-		"all ranks of %d that differ, the one that needs most first; components that are equal in all are left out.",
-		c.GPUs)
+	s.Notes.Add("all ranks of %d that differ, the one that needs most first; components that are equal in all are "+
+		"left out.", c.GPUs)
 	s.Notes.If(strategy.Replicate > 1, "each of %d replicas has such ranks.", strategy.Replicate)
 	s.Notes = slices.Concat(s.Notes, []string{first.communicationNote()}, warningNotes(first.Warnings))
 	return s

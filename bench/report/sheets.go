@@ -85,6 +85,5 @@ func (o *OOM) String() string {
 	where := o.Op + phrase.Prefix(" of ", o.Node) + phrase.Prefix(" in ", o.Module) +
 		phrase.If(o.Line != "", " (%s)", o.Line)
 	return fmt.Sprintf("phase %s, %s requested %s of %s with %s left", o.Phase, where, bytesize.Format(o.Requested),
-		o.Class,
-		bytesize.Format(o.Free))
+		o.Class, bytesize.Format(o.Free))
 }

@@ -248,17 +248,14 @@ func (s *Smoke) Sheets() []Sheet {
 	}
 	sheet.Notes.If(s.Intervals != "", "needs are upper ends of ranges from %s.", s.Intervals)
 	sheet.Notes.AddTexts(s.StackRange.note(s.Batch))
-	sheet.Notes.If(s.Streamed > 0,
-		"with the %s of data on the host and one batch at a time on the GPU, the training step needs %s",
-		bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed))
+	sheet.Notes.If(s.Streamed > 0, "with the %s of data on the host and one batch at a time on the GPU, the training "+
+		"step needs %s", bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed))
 	sheet.Notes.If(slices.ContainsFunc(s.Checks, func(c Check) bool { return c.FreesCache }), slowStepText)
 	var answers workspaceCounts
 	answers.add(s.Batch, s.Workspaces)
 	sheet.Notes = append(sheet.Notes, answers.notes()...)
 	sheet.Notes = append(sheet.Notes, warningNotes(s.Warnings)...)
-	sheet.Notes.If(
-		!slices.ContainsFunc(s.Checks, Check.isEvaluation), "%s",
-		s.noValidationNote())
+	sheet.Notes.If(!slices.ContainsFunc(s.Checks, Check.isEvaluation), "%s", s.noValidationNote())
 	return append(s.lengthsSheets(), sheet)
 }
 

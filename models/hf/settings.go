@@ -99,9 +99,8 @@ func HeadlessSetting() models.Setting {
 // LossSettings returns the settings of a language model's logits and loss.
 func LossSettings() []models.Setting {
 	return append(ChunkSettings(),
-		models.SwitchSetting(keptSetting, 0,
-			"1 if --set chunked-loss has the scores of all chunks at a time, as torchtune's "+
-				"CEWithChunkedOutputLoss does; 0 if one chunk's"),
+		models.SwitchSetting(keptSetting, 0, "1 if --set chunked-loss has the scores of all chunks at a time, as "+
+			"torchtune's CEWithChunkedOutputLoss does; 0 if one chunk's"),
 		models.SwitchSetting(plainSetting, 0,
 			"1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused loss does"),
 		models.SwitchSetting(fusedSetting, 0,

@@ -185,9 +185,8 @@ func findStepLeak(s snapshot.Summary) (report.Finding, bool) {
 		return report.Finding{}, false
 	}
 	var evidence phrase.List
-	evidence.Add(
-		"%d steps leave %s more and more, %s a step (Theil-Sen; probability without growth %.2g, Mann-Kendall)",
-		len(ends), bytesText(growth), bytesText(trend.PerSample), trend.P)
+	evidence.Add("%d steps leave %s more and more, %s a step (Theil-Sen; probability without growth %.2g, "+
+		"Mann-Kendall)", len(ends), bytesText(growth), bytesText(trend.PerSample), trend.P)
 	for _, site := range s.Sites {
 		evidence.If(site.Blocks >= len(ends)/2, "%d blocks in use, %s, come from %s", site.Blocks,
 			bytesize.Format(site.Bytes), site.Where)

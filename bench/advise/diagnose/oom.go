@@ -156,13 +156,11 @@ func messageFinding(m oomtext.Message) report.Finding {
 		phrase.If(m.Total > 0, " of the device's %s", bytesize.Format(m.Total)))
 	evidence.If(m.Allowed > 0, "the process may have %s (set_per_process_memory_fraction)", bytesize.Format(m.Allowed))
 	beside := m.Process - m.Allocated - m.Cached
-	evidence.If(m.Process > 0 && m.Allocated > 0 && beside > noticeableBytes,
-		"%s of the process are outside PyTorch's allocator: the CUDA context, libraries, NCCL",
-		bytesize.Format(max(0, beside)))
+	evidence.If(m.Process > 0 && m.Allocated > 0 && beside > noticeableBytes, "%s of the process are outside "+
+		"PyTorch's allocator: the CUDA context, libraries, NCCL", bytesize.Format(max(0, beside)))
 	f.Evidence = evidence
-	f.Advice = append(s.advice(),
-		"a snapshot shows what holds it: torch.cuda.memory._record_memory_history() before, "+
-			"torch.cuda.memory._dump_snapshot(\"oom.pickle\") when it fails, then vprof diagnose oom.pickle")
+	f.Advice = append(s.advice(), "a snapshot shows what holds it: torch.cuda.memory._record_memory_history() "+
+		"before, torch.cuda.memory._dump_snapshot(\"oom.pickle\") when it fails, then vprof diagnose oom.pickle")
 	return f
 }
 

@@ -54,15 +54,13 @@ func mitigations(s *step.Setup, gpu device.GPU, batch int) (all []mitigation) {
 	add(c.AMP == models.NoAutocast && c.Weights == models.FP32, "autocast in "+string(autocast), "amp", batch,
 		func(c *models.Case) { c.AMP = autocast })
 	add(c.Quantize != "" && !c.QuantizesExperts() && m.Supports.Experts > 0,
-		"the experts packed, too: --quantize "+packed,
-		"", batch, func(c *models.Case) { c.Quantize = packed })
+		"the experts packed, too: --quantize "+packed, "", batch, func(c *models.Case) { c.Quantize = packed })
 	add(c.Dataset > 0, "the data set on the host, one batch at a time on the GPU", "", batch,
 		func(c *models.Case) { c.Dataset = 0 })
 	add(text && (c.Optimizer == "" || strings.HasPrefix(c.Optimizer, "adamw")),
 		"an 8-bit optimizer: --optimizer adamw8bit", "", batch, func(c *models.Case) { c.Optimizer = "adamw8bit" })
-	add(text && c.Weights == models.FP32 && c.Quantize == "" && autocast == "bf16",
-		"weights in bf16: --weights bf16", "", batch,
-		func(c *models.Case) { c.Weights, c.AMP = "bf16", models.NoAutocast })
+	add(text && c.Weights == models.FP32 && c.Quantize == "" && autocast == "bf16", "weights in bf16: --weights bf16",
+		"", batch, func(c *models.Case) { c.Weights, c.AMP = "bf16", models.NoAutocast })
 	add(text && m.SupportsLoRA && c.LoRA == nil && c.TrainOnly == "", "adapters alone trained: --lora r=16", "", batch,
 		func(c *models.Case) { c.LoRA = &models.LoRA{Rank: 16, Alpha: 16} })
 	add(half > 0, fmt.Sprintf("batch %d instead of %d", half, batch), "", half, nil)

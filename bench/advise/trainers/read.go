@@ -189,9 +189,8 @@ func (d *document) overridesFile() (*document, error) {
 	}
 	path := resolvePath(d.file, d.config)
 	if _, err := os.Stat(path); err != nil && d.trainer == "torchtune" && filepath.Ext(path) == "" {
-		return nil, d.fault(0, "--config",
-			"%s is one of torchtune's own files; \"tune cp %s mine.yaml\" copies it, then name --config mine.yaml",
-			d.config, d.config)
+		return nil, d.fault(0, "--config", "%s is one of torchtune's own files; \"tune cp %s mine.yaml\" copies it, "+
+			"then name --config mine.yaml", d.config, d.config)
 	}
 	file, err := openDocument(path)
 	if err != nil {
@@ -294,9 +293,8 @@ func (c *Config) readDocument(d *document) error {
 				c.facts[name] = f
 				continue
 			}
-			return f.from.fault(
-				"says %s, and %s:%d: %s says %s; make them agree", f.value, old.from.File, old.from.Line,
-				old.from.Path, old.value)
+			return f.from.fault("says %s, and %s:%d: %s says %s; make them agree", f.value, old.from.File,
+				old.from.Line, old.from.Path, old.value)
 		}
 		c.facts[name] = f
 	}

@@ -93,9 +93,8 @@ func SharedGPUWarnings(d device.Device) []report.Warning {
 	if o, ok := d.(device.Observer); ok && !o.Baseline().OthersKnown {
 		b := o.Baseline()
 		all = append(all, report.Warning{
-			What: fmt.Sprintf("what other processes hold of %s is not known, since NVML does not tell: %s are "+
-				"taken for the context and %s for theirs",
-				d.Name(), bytesize.Format(b.Context), bytesize.Format(b.Others)),
+			What: fmt.Sprintf("what other processes hold of %s is not known, since NVML does not tell: %s are taken "+
+				"for the context and %s for theirs", d.Name(), bytesize.Format(b.Context), bytesize.Format(b.Others)),
 			Hint: "nothing is learned from such runs (calibrate); in a container, start it with " +
 				"NVIDIA_DRIVER_CAPABILITIES=compute,utility",
 		})
