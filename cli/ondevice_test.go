@@ -225,7 +225,7 @@ func TestMeasuredOnASimulatedDriverIsNoCalibration(t *testing.T) {
 	require.False(t, r.Points[0].Run.At.IsZero())
 	got := command(t, "calibrate", file, "--output", learned)
 	require.Equal(t, exitUsage, got.code)
-	require.Contains(t, got.stderr, "is simulated and shows nothing of a real GPU")
+	require.Contains(t, got.stderr, "a simulated GPU, and shows nothing of a real one")
 	require.NoFileExists(t, learned)
 	c := decoded[report.Calibration](t, exitFine, "calibrate", file, "--output", learned, "--allow-simulated")
 	require.True(t, c.Simulated)

@@ -69,8 +69,8 @@ func (r *Report) finishMerge(parts []*Report) error {
 	case !stopped && r.Largest == nil:
 		return nil
 	case len(r.Devices) > 1:
-		return errors.New("sweeps that ran out of memory can be merged only if all are of one GPU; merge those of " +
-			"each GPU apart")
+		return errors.New("sweeps that ran out of memory can be merged only if all ran on one GPU; merge the sweeps " +
+			"of each GPU separately")
 	}
 	slices.SortStableFunc(r.Points, func(a, b Point) int { return cmp.Compare(a.Batch, b.Batch) })
 	failed := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && !p.Run.Fits })

@@ -165,7 +165,7 @@ func (h Header) check() error {
 	case h.ShardCount < 1 || h.ShardCount > MaxShards || h.Shard < 0 || h.Shard >= h.ShardCount:
 		return fmt.Errorf("shard number %d is out of range; there are %d shards, counted from 0", h.Shard, h.ShardCount)
 	case h.Units < 0 || h.From != from || h.To != to:
-		return fmt.Errorf("units %d to %d of %d are not those of shard %d of %d; run this shard again", h.From, h.To,
+		return fmt.Errorf("units %d to %d of %d do not belong to shard %d of %d; run this shard again", h.From, h.To,
 			h.Units, h.Shard, h.ShardCount)
 	}
 	return nil
