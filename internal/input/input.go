@@ -14,8 +14,8 @@ import (
 	"sync/atomic"
 )
 
-// MaxFile is the longest file of results, logs or snapshots that is read, in bytes.
-// What it is decoded to takes a few times as much memory.
+// MaxFile is the longest file of results, logs or snapshots that is read, in bytes. The decoded content takes a few
+// times as much memory.
 const MaxFile = 256 << 20
 
 // openFiles counts the inputs that are being read.

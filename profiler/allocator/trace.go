@@ -18,7 +18,7 @@ const (
 // TraceEvent is an event in an allocator: an entry of device_traces in a PyTorch snapshot.
 type TraceEvent struct {
 	Action Action
-	// Addr is the address; zero for TraceOOM.
+	// Addr is the address of the event's block or segment; zero for TraceOOM.
 	Addr uint64
 	// Size depends on the action. For an allocation or free it is the requested size without rounding; for a segment,
 	// its bytes; for TraceOOM, the rounded size of the failed request.

@@ -322,7 +322,7 @@ func scatterExtremeGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	return c.EndPair(gx, gsrc)
 }
 
-// scatterProductGrads records the backward of products, with separate cases for none, one and more zeros.
+// scatterProductGrads records the backward of scatter_reduce with "prod", which treats no, one and more zeros apart.
 func scatterProductGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
 	c := grad.tape.Begin("scatter_reduce_backward", grad)

@@ -259,7 +259,7 @@ func wildcardName(module string) string {
 	return strings.Join(names, ".")
 }
 
-// containsModule reports whether a module contains one of the others.
+// containsModule reports whether the module with the path module contains one of parts.
 func containsModule(parts []models.WrappableModule, module string) bool {
 	return slices.ContainsFunc(parts,
 		func(p models.WrappableModule) bool { return strings.HasPrefix(p.Path, module+".") })

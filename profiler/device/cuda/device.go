@@ -45,7 +45,7 @@ type Device struct {
 	// strangers are the IDs of the processes that used the GPU before this one did.
 	strangers map[int]bool
 
-	// runs reports whether the driver runs kernels, as prove found out.
+	// runs reports whether the driver really runs kernels, which the method prove tests.
 	runs bool
 	// floor is the least possible time of all launches so far.
 	floor time.Duration

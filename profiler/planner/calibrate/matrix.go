@@ -99,7 +99,7 @@ func (d *singularValues) rotate(p, q int) bool {
 	return true
 }
 
-// isDetermined reports whether no singular value is below a part of the largest.
+// isDetermined reports whether all singular values exceed part times the largest one.
 func (d singularValues) isDetermined(part float64) bool {
 	return slices.Min(d.values) > part*slices.Max(d.values)
 }
