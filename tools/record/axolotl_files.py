@@ -3,7 +3,8 @@
 
   vprof run --gpu a100-40 --steps all --keep-files -- python axolotl_files.py FILES FOLDER > files.jsonl
 
-FILES and the output have the format of llamafactory_files.py. axolotl patches classes of transformers, so a run takes one line.
+FILES and the output have the format of llamafactory_files.py. axolotl patches classes of transformers, so each run takes
+one line.
 """
 import json
 import os
@@ -25,8 +26,8 @@ def write_data(folder, n=64):
     rows = {
         "alpaca": [{"instruction": "w1", "input": "", "output": text(i, 150 + i % 50)} for i in range(3000)],
         "sft": [{"messages": [said("user", i), said("assistant", i)]} for i in range(n)],
-        "pairs": [{"conversation": [said("user", i)], "chosen": said("assistant", i), "rejected": said("assistant", i + 1)}
-                  for i in range(n)],
+        "pairs": [{"conversation": [said("user", i)], "chosen": said("assistant", i),
+                   "rejected": said("assistant", i + 1)} for i in range(n)],
         "orpo": [{"prompt": "w1", "chosen": [said("user", i), said("assistant", i)],
                   "rejected": [said("user", i), said("assistant", i + 1)]} for i in range(n)],
         "bt": [{"system": "", "input": "w1", "chosen": text(i, 2030), "rejected": text(i + 1, 2030)} for i in range(n)],
