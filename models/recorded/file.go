@@ -80,7 +80,7 @@ type Recording struct {
 	Breaks int `json:"breaks,omitempty"`
 	// FusesFrom are batch sizes from which on Inductor fuses additional reductions.
 	FusesFrom []int `json:"fuses_from,omitempty"`
-	// SplitsAt lists, for each sum that Inductor splits, the batch sizes at which the parts are the samples. Inductor
+	// SplitsAt lists, for each sum that Inductor splits, the batch sizes at which it gets one part per sample. Inductor
 	// then fuses them with the kernels that loop over samples.
 	SplitsAt [][]int `json:"splits_at,omitempty"`
 	// Program is the recorded program.

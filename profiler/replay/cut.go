@@ -25,7 +25,7 @@ type cutStep struct {
 	rest    *actionList
 }
 
-// batch returns the part of the i-th micro-batch.
+// batch returns the actions of the i-th micro-batch.
 func (s *cutStep) batch(i int) *actionList { return s.batches[min(i, len(s.batches)-1)] }
 
 // An actionList is a section of a program with its own numbering of buffers.

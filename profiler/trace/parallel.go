@@ -243,8 +243,8 @@ func (x *Tensor) CrossEntropyAmong(target *Tensor, ranks int64) *Tensor {
 	return c.End(c.Bind(x.logSoftmaxAmong(ranks)).nllAmong(target, ranks))
 }
 
-// logSoftmaxAmong records _log_softmax_handler. Its backward passes on the gradient that
-// the backward of the loss computes.
+// logSoftmaxAmong records DTensor's _log_softmax_handler. Its backward passes on the gradient that the backward of the
+// loss computes.
 func (x *Tensor) logSoftmaxAmong(ranks int64) *Tensor {
 	t := x.tape
 	var y *Tensor

@@ -133,7 +133,7 @@ func (x *Tensor) Storage() any { return x.store }
 // StorageBytes returns the size of the storage that x is a view of.
 func (x *Tensor) StorageBytes() int64 { return x.store.bytes }
 
-// fill sets up a storage that the rank does not allocate: with the received buffer, or none.
+// fill sets up the storage of another stage's tensor: with the buffer received from that stage, or without memory.
 func (b *pipeline) fill(s *storage) {
 	s.blank = true
 	if b.part != EarlierStages {

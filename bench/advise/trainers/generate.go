@@ -70,7 +70,7 @@ func (c *Config) malformedError(f fact, reason string) error {
 	return c.withFile(f.from).fault("%q %s", f.value, reason)
 }
 
-// withFile returns the key with the trainer's own file if it names no file.
+// withFile returns the key, with the trainer's own configuration file if the key names none.
 func (c *Config) withFile(k Key) Key {
 	k.File = cmp.Or(k.File, c.File)
 	return k

@@ -44,7 +44,7 @@ type series [4]ring
 // ring has the latest entries of one step length; entry number n is at n % kept.
 type ring struct {
 	entries [keptEntries]int64
-	// newest is the index of the newest entry, counted from the zero time, and length the number of entries.
+	// newest is the newest entry's index in time, counted from the zero time. length is the number of entries.
 	newest int64
 	length int
 }

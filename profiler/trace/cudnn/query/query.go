@@ -15,7 +15,7 @@ import (
 type Question struct {
 	// Operation is the direction to compute.
 	Operation cudnn.Direction
-	// Config is the convolution, never transposed or 1-D.
+	// Config describes the convolution, which is never transposed or one-dimensional.
 	Config cudnn.Config
 }
 
