@@ -173,6 +173,10 @@ class HubTest(unittest.TestCase):
         done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
         self.assertEqual(done.stdout.split(), ["True"] * len(calls), done.stderr)
 
+    def test_nothing_is_refused_when_the_interpreter_ends(self):
+        with unittest.mock.patch.object(hub, "NETWORK", None):
+            self.assertIsNone(hub.refuse("import", ()))
+
 
 if __name__ == "__main__":
     unittest.main()

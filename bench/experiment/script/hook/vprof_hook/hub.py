@@ -51,6 +51,8 @@ NETWORK = {
 
 def refuse(event, args):
     """An audit hook of Python: refuses connections to other machines and commands that download."""
+    if NETWORK is None:  # the interpreter has cleared the variables of modules at its end
+        return
     if event in ("subprocess.Popen", "os.system"):
         words = args[1 if event == "subprocess.Popen" else 0]
         command = " ".join(map(os.fsdecode, words)) if isinstance(words, (list, tuple)) else os.fsdecode(words)

@@ -65,7 +65,8 @@ class Finder:
 
     def find_spec(self, name, path=None, target=None):
         root = name.split(".")[0]
-        if isinstance(sys.modules.get(name.rpartition(".")[0]), Extension) or any(glob.glob(os.path.join(folder, "*.pyx")) for folder in path or ()):
+        if isinstance(sys.modules.get(name.rpartition(".")[0]), Extension) or any(
+                "site-packages" not in folder and glob.glob(os.path.join(folder, "*.pyx")) for folder in path or ()):
             return importlib.machinery.ModuleSpec(name, Loader(Extension), is_package=True)
         if path and name.endswith("version") and memory.of_user(os.path.join(path[0], "x.py"), memory.LIBRARIES):
             return importlib.machinery.ModuleSpec(name, Loader(version))
