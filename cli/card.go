@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,6 +18,9 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
 )
+
+// tryTime is the time after which no further documented command is tried if none gave a card.
+const tryTime = 30 * time.Second
 
 // cardOptions are the flags of vprof card.
 type cardOptions struct {
@@ -60,7 +64,6 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 	if err != nil {
 		return err
 	}
-	c := &card.Card{Command: card.Command{Args: args}, GPU: gpu.Name}
 	of := script.Command{GPU: gpu, Steps: defaultSteps, Longest: maxSearchTime, Stdout: io.Discard}
 	if of.Without, err = o.without.resolve(); err != nil {
 		return err
@@ -68,44 +71,66 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 	if o.folder, err = filepath.Abs(o.folder); err != nil {
 		return err
 	}
+	found, root := []card.Command{{Args: args}}, "."
 	if !given {
-		found, err := card.Find(args[0])
-		if err != nil {
+		if found, err = card.Find(args[0]); err != nil {
 			return err
 		}
 		for _, f := range found {
 			fmt.Fprintf(o.app.stdout, "%s: %s\n", f.From, strings.Join(f.Args, " "))
 		}
-		if c.Command = found[0]; !o.yes {
-			fmt.Fprintln(o.app.stdout, "run the first with --yes, or name another after --")
+		if !o.yes {
+			fmt.Fprintln(o.app.stdout, "run the first that gives a card with --yes, or name another after --")
 			return nil
 		}
-		if err := os.Chdir(filepath.Join(args[0], c.Command.Dir)); err != nil {
+		if root, err = filepath.Abs(args[0]); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintln(o.app.stderr, "vprof: running", strings.Join(c.Command.Args, " "))
 	if of.Stubs, err = unpackStubLibraries(); err != nil {
 		return err
-	}
-	state := filepath.Join(o.folder, "card.json")
-	if data, err := os.ReadFile(state); err == nil {
-		c.Read(data)
 	}
 	if err := os.MkdirAll(o.folder, 0o755); err != nil {
 		return err
 	}
-	err = c.RunAll(ctx, of, o.app.now().Add(o.limit), func() error {
+	began := time.Now()
+	var reason error // of the first command
+	for _, command := range found {
+		if err := os.Chdir(filepath.Join(root, command.Dir)); err != nil {
+			return err
+		}
+		c := &card.Card{Command: command, GPU: gpu.Name}
+		err := o.run(ctx, c, of, began.Add(o.limit))
+		if err == nil && c.SmallestNeed() != nil {
+			return o.write(c)
+		}
+		if err == nil {
+			err = usagef("no card was written, because the documented training did not run: %s", c.Rows[0].Result)
+		}
+		reason = cmp.Or(reason, err)
+		if ctx.Err() != nil || time.Since(began) > min(tryTime, o.limit/2) {
+			break
+		}
+	}
+	return reason
+}
+
+// run runs the settings of a card's command, and keeps the card after each.
+func (o *cardOptions) run(ctx context.Context, c *card.Card, of script.Command, until time.Time) error {
+	fmt.Fprintln(o.app.stderr, "vprof: running", strings.Join(c.Command.Args, " "))
+	state := filepath.Join(o.folder, "card.json")
+	if data, err := os.ReadFile(state); err == nil {
+		c.Read(data)
+	}
+	return c.RunAll(ctx, of, until, func() error {
 		r := c.Rows[len(c.Rows)-1]
 		fmt.Fprintf(o.app.stderr, "vprof: %s: %s\n", r.Setting, r.Result)
 		return report.WriteFile(state, func(w io.Writer) error { return json.NewEncoder(w).Encode(c) })
 	})
-	if err != nil {
-		return err
-	}
-	if c.SmallestNeed() == nil {
-		return usagef("no card was written, because the documented training did not run: %s", c.Rows[0].Result)
-	}
+}
+
+// write writes a card's files, and prints it.
+func (o *cardOptions) write(c *card.Card) error {
 	for _, name := range []string{"card.md", "card.html", "badge.svg"} {
 		err := report.WriteFile(filepath.Join(o.folder, name), func(w io.Writer) error { return c.Write(w, name) })
 		if err != nil {

@@ -43,6 +43,7 @@ func TestFindReadsDocumentedCommands(t *testing.T) {
 		{"- run: python train.py", "python train.py"},
 		{"(env)[dir]$ python train.py --to=\"a b\" --name '' -o [--cache]", "python train.py --to=a b --name  -o"},
 		{"mpiexec -n 8 python train.py --lr 1", "python train.py --lr 1"},
+		{"# `python run train.py`\nuv run python train.py --lr 1", "python train.py --lr 1"},
 		{"python -m torch.distributed.launch train.py", "python -m torch.distributed.launch train.py"},
 		{"$ tool-train --lr 1", "python -m tool.train --lr 1"},
 		{"python train.py $FLAGS --to ${now:%Y}\nFLAGS=\"--lr 1\"", "python train.py --lr 1 --to ${now:%Y}"},

@@ -64,15 +64,15 @@ class DataTest(unittest.TestCase):
     def test_columns_are_those_that_the_source_uses(self):
         path = os.path.join(self.folder, "train.py")
         with open(path, "w") as file:
-            file.write("x = row['instruction'] + row.get('input', '')\ny = thing['weird']\nf(text_column='summary')\n")
+            file.write("x = row['instruction'] + row.get('input', '')\ny = thing['weird']\nf(text_column='summary')\nt = '{response} {{x}}'\n")
         with unittest.mock.patch.object(data, "sources", lambda: [path]), unittest.mock.patch.object(sys, "argv", ["train.py"]):
-            self.assertEqual(data.used_columns(), dict.fromkeys(("instruction", "input", "summary"), "string"))
+            self.assertEqual(data.used_columns(), dict.fromkeys(("instruction", "input", "summary", "response"), "string"))
             absent = os.path.join(self.folder, "train.jsonl")
             with unittest.mock.patch.object(files, "cached", lambda _: False):
                 rows = data.rows_file(absent)
         with open(rows) as file:
             row = json.loads(file.readline())
-        self.assertEqual(sorted(row), ["input", "instruction", "summary"])
+        self.assertEqual(sorted(row), ["input", "instruction", "response", "summary"])
         self.assertGreaterEqual(sum(len(text.split()) for text in row.values()), 3 * (shapes.UNCUT - 1))
 
     def test_a_size_that_came_through_ends_the_run(self):
@@ -387,12 +387,14 @@ class DataTest(unittest.TestCase):
             return file.readline().rstrip("\n")
 
     def test_rows_begin_anew_behind_the_last(self):
-        dataset = type("Dataset", (list,), {"select": lambda self, rows: [self[row] for row in rows]})
+        split = lambda self, test_size=None, train_size=None: (test_size, train_size)
+        dataset = type("Dataset", (list,), {"select": lambda self, rows: [self[row] for row in rows], "train_test_split": split})
         data.watch_rows(types.SimpleNamespace(Dataset=dataset))
         with self.assertRaises(IndexError):
             dataset("ab").select(range(3))
         data.made.add("text")
         self.assertEqual(dataset("ab").select(range(3)), ["a", "b", "a"])
+        self.assertEqual([dataset("a" * 16).train_test_split(size) for size in (2000, 3, 0.5)], [(2, None), (3, None), (0.5, None)])
 
     def test_a_stream_does_not_end_in_the_rows_that_a_script_skips(self):
         stream = type("IterableDataset", (list,), {"skip": lambda self, n: self[n:]})

@@ -121,12 +121,12 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def replace_absent(self):
         """Registers also the modules that load files which may be absent."""
-        from . import data, failures, folders, formats, hub, kernels, moved, options, packages, placeholders, sounds, trackers, weights
+        from . import data, failures, folders, formats, hub, kernels, moved, options, packages, placeholders, releases, sounds, trackers, weights
 
         for part in (hub, kernels, trackers, folders, moved, packages, failures):
             part.start()
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # show the error that Hydra's own message hides
-        for part in (hub, trackers, moved, options, failures):
+        for part in (hub, trackers, moved, releases, options, failures):
             self.add(part.WATCHED)
         if "data" in placeholders.ASKED:
             data.watch_files()

@@ -163,7 +163,7 @@ def watch_load(module):
 
 def watch_rows(module):
     """Called when datasets.arrow_dataset was imported: if a script selects more rows than a placeholder has, rows
-    repeat.
+    repeat, and if it splits off more, an eighth of the rows is split off.
     """
     real = module.Dataset.select
 
@@ -174,7 +174,14 @@ def watch_rows(module):
             indices = [row % len(self) for row in indices]
         return real(self, indices, *args, **kwargs)
 
-    module.Dataset.select = select
+    split = module.Dataset.train_test_split
+
+    @functools.wraps(split)
+    def train_test_split(self, test_size=None, train_size=None, *args, **kwargs):
+        few = [len(self) // 8 if made and isinstance(size, int) and size >= len(self) else size for size in (test_size, train_size)]
+        return split(self, *few, *args, **kwargs)
+
+    module.Dataset.select, module.Dataset.train_test_split = select, train_test_split
 
 
 def watch_stream(module):
@@ -312,8 +319,8 @@ def sources():
 
 @functools.lru_cache(maxsize=None)
 def names_used(paths):
-    """Returns the strings in subscripts, and in arguments and defaults about columns, in the order of the
-    source; then the strings of arguments alone.
+    """Returns the strings in subscripts, in arguments and defaults about columns, and the fields of templates, in the
+    order of the source; then the strings of arguments alone.
     """
     names, stated = [], []
     for path in paths:
@@ -329,8 +336,13 @@ def names_used(paths):
                 names += constants(node.value)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop", "rename_column", "select_columns", "cast_column"):
                 names += [name for argument in node.args for name in constants(argument)]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                names += FIELDS.findall(node.value)
     names += sys.argv[1:]
     return tuple(dict.fromkeys(names)), frozenset(stated)
+
+
+FIELDS = re.compile(r"(?<!\{)\{(\w+)\}(?!\})")  # of a template for rows, such as "### Instruction: {instruction}"
 
 
 def source(path):

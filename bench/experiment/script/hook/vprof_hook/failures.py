@@ -1,13 +1,14 @@
 """Explains why a script failed whose data, packages or files are absent."""
 
 import functools
-import importlib
+import importlib.util
 import os
 import re
 import signal
 import sys
 import threading
 import traceback
+import types
 
 from . import data, events, kernels, memory, retries, shapes
 from .placeholders import wanted
@@ -118,6 +119,8 @@ def explain(error, trace, otherwise=None):
         wanted("another release of transformers (%s)" % text, "install the one that the repository requires", where)
     elif library:
         wanted("another release of %s (%s)" % (library, text), "install the one that the repository requires", where)
+    elif isinstance(error, NameError) and lines and optional_package(lines[-1].filename, error.name):
+        wanted("the package %s, which is not installed" % optional_package(lines[-1].filename, error.name), "install it", where)
     elif isinstance(error, EOFError) and "reading a line" in text:
         wanted("an answer from the keyboard (%s)" % (lines[-1].line if lines else text), "state it by an option or a file of the repository", where)
     elif isinstance(error, SyntaxError) and error.filename and memory.of_user(error.filename, memory.LIBRARIES):
@@ -133,6 +136,13 @@ def explain(error, trace, otherwise=None):
         wanted("the samples of %s (%s)" % (owner, text), CLASSES % owner, where)
     elif otherwise:
         wanted("%s (%s)" % (otherwise, text), "correct the command or what it reads", where)
+
+
+def optional_package(path, name):
+    """Returns the package that a file imports under a name if it is there, and that is not installed; None for other names."""
+    found = re.search(r"^\s+(?:from (\w+)[\w.]* )?import [^\n]*\b%s\b" % re.escape(name or "."), data.source(path), re.MULTILINE)
+    package = found and (found[1] or name)
+    return package if package and package not in sys.modules and not importlib.util.find_spec(package) else None
 
 
 # Error texts of libraries about interfaces of their earlier releases.
@@ -151,7 +161,7 @@ def library_of(error, trace, text):
         found = next((of for of in called if getattr(of, "__qualname__", "").endswith(text.split("()")[0].split(".")[-1])), None)
     elif REMOVED.search(text) and trace:
         found = sys.modules.get([f for f, _ in traceback.walk_tb(trace)][-1].f_globals.get("__name__"))
-    elif not isinstance(error, AttributeError) or "Token" in type(found).__name__ or type(found).__module__ == "builtins" and not hasattr(found, "__file__"):
+    elif not isinstance(error, AttributeError) or "Token" in type(found).__name__ or type(found).__module__ == "builtins" and not isinstance(found, (type, types.ModuleType)):
         return ""
     name = getattr(found, "__module__", None) or getattr(found, "__name__", None) or type(found).__module__
     module = sys.modules.get(name)

@@ -22,6 +22,12 @@ NUMPY = {
     "Inf": "inf", "infty": "inf", "NaN": "nan", "product": "prod", "cumproduct": "cumprod", "alltrue": "all", "sometrue": "any", "in1d": "isin", "row_stack": "vstack", "trapz": "trapezoid",
 }
 
+# Names of other libraries that have another one in the installed release.
+RENAMED = {
+    ("peft", "prepare_model_for_int8_training"): "prepare_model_for_kbit_training", ("transformers", "AutoModelWithLMHead"): "AutoModelForCausalLM",
+    ("transformers", "AutoModelForVision2Seq"): "AutoModelForImageTextToText", ("transformers", "is_torch_tpu_available"): "is_torch_xla_available",
+}
+
 # The contents of torch._six, which PyTorch removed after release 1.13.
 SIX = {
     "inf": float("inf"), "nan": float("nan"), "string_classes": (str, bytes), "int_classes": int, "container_abcs": collections.abc, "PY3": True, "PY37": True,
@@ -43,7 +49,7 @@ def start():
 
 def importing(real):
     """Wraps __import__: if the user's own source imports a name that a library's module lacks, sets the name to the
-    definition that another module of the library has.
+    definition that another module of the library has, or to a placeholder that must not be called.
     """
 
     @functools.wraps(real)
@@ -53,6 +59,9 @@ def importing(real):
             for part in fromlist:
                 if part != "*" and not hasattr(module, part):
                     found = definition(module, part)
+                    if found is None and sources(name.split(".")[0]):
+                        found = packages.Removed("%s.%s" % (name, part))
+                        note(found.vprof_path, "a placeholder of which nothing was called")
                     if found is not None:
                         setattr(module, part, found)
         return module
@@ -74,6 +83,7 @@ def definition(module, name):
     it, takes the other package that most of them import it from; None if there is none.
     """
     root = module.__name__.split(".")[0]
+    name = RENAMED.get((root, name), name)
     if (root, name) == ("transformers", "AdamW"):  # transformers had it until release 4.48
         note("transformers.AdamW", "torch.optim.AdamW, one parameter at a time")
         return adamw()
@@ -103,7 +113,7 @@ def adamw():
 
 
 def note(name, home):
-    placeholders.replaced("package", name, "what the installed release has in %s" % home)
+    placeholders.replaced("package", name, home if " " in home else "what the installed release has in %s" % home)
 
 
 @functools.lru_cache(maxsize=None)
@@ -134,7 +144,7 @@ BASES = ("torch", "torchvision", "numpy", "scipy")
 
 class Finder:
     """Resolves imports of a library's module that the installed release has under another path: takes the
-    only module of the library with the same last component, leading underscores aside, or the names that several have.
+    only module of the library with the same last component, leading underscores aside, or names that others of its modules define.
     """
 
     def find_spec(self, name, path=None, target=None):
@@ -148,13 +158,22 @@ class Finder:
             return None
         root, last = name.split(".")[0], name.split(".")[-1]
         homes = [file for file in sources(root) if module_of(root, file).split(".")[-1].lstrip("_") == last]
-        if not homes:
+        if not homes and (not sources(root) or is_name(sys._getframe(1))):
             return None
         return importlib.machinery.ModuleSpec(name, Loader(importlib.import_module(module_of(root, homes[0])) if len(homes) == 1 else Scattered(name)))
 
 
+def is_name(frame):
+    """Reports whether the import asks if a name of "from module import name" is a submodule."""
+    while frame is not None and "importlib" in frame.f_code.co_filename:
+        if frame.f_code.co_name == "_handle_fromlist":
+            return True
+        frame = frame.f_back
+    return False
+
+
 class Scattered:
-    """Stands for a module of which several others have the last component: each name is where the release defines it."""
+    """Stands for a module that the release has split or removed: each name is where the release defines it."""
 
     def __init__(self, name):
         self.__name__ = name

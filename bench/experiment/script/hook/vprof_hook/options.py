@@ -31,7 +31,7 @@ def watch_argparse(module):
         if "--local_rank" in self._option_string_actions:  # as torch.distributed.launch wrote it before PyTorch 2.0
             args = [a.replace("--local-rank", "--local_rank") for a in sys.argv[1:]]
         given = {word.split("=")[0] for word in args or sys.argv[1:]}
-        required = [a for a in self._actions if a.required and a.default is None and not isinstance(a, module._SubParsersAction) and not given & set(a.option_strings)]
+        required = [a for a in self._actions if a.required and a.default is None and a.nargs not in ("*", "...") and not isinstance(a, module._SubParsersAction) and not given & set(a.option_strings)]
         for action in required:
             action.required, action.default = False, value_of(action)
         try:

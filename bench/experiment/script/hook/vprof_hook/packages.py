@@ -51,11 +51,21 @@ class Part:
         return (type(self.vprof_path.rpartition(".")[2], (), {"__new__": lambda cls, *_, **__: self()}),)
 
     def __call__(self, *_, **__):
-        name = self.vprof_path.split(".")[0]
+        self.refuse(self.vprof_path.split(".")[0])
+
+    def refuse(self, name):
         placeholders.wanted("the package %s, which is not installed and has the %s that is used here" % (name, self.vprof_path), "install it")
         raise ModuleNotFoundError("No module named %r" % name, name=name)
 
     __iter__ = __len__ = __enter__ = __exit__ = __float__ = __index__ = __add__ = __radd__ = __mul__ = __rmul__ = __setitem__ = __call__
+
+
+class Removed(Part):
+    """Stands for a name of a library that the installed release lacks."""
+
+    def refuse(self, name):
+        placeholders.wanted("another release of %s (%s is used here, which the installed one lacks)" % (name, self.vprof_path), "install the one that the repository requires")
+        raise ImportError("cannot import name %r" % self.vprof_path, name=name)
 
 
 class Finder:
@@ -65,10 +75,10 @@ class Finder:
 
     def find_spec(self, name, path=None, target=None):
         root = name.split(".")[0]
-        if isinstance(sys.modules.get(name.rpartition(".")[0]), Extension) or any(
-                "site-packages" not in folder and glob.glob(os.path.join(folder, "*.pyx")) for folder in path or ()):
+        own = [folder for folder in path or () if memory.of_user(os.path.join(folder, "x.py"), memory.LIBRARIES)]
+        if isinstance(sys.modules.get(name.rpartition(".")[0]), Extension) or any(glob.glob(os.path.join(folder, "*.pyx")) for folder in own):
             return importlib.machinery.ModuleSpec(name, Loader(Extension), is_package=True)
-        if path and name.endswith("version") and memory.of_user(os.path.join(path[0], "x.py"), memory.LIBRARIES):
+        if own and name.endswith("version"):
             return importlib.machinery.ModuleSpec(name, Loader(version))
         if not isinstance(sys.modules.get(root), Package) and (path is not None or not wanted_by_user(name)):
             return None
