@@ -122,9 +122,7 @@ func (h help) write(cmd *cobra.Command) {
 // about returns the description of a command, or its first paragraph.
 func (h help) about(cmd *cobra.Command) string {
 	text := strings.TrimSpace(cmd.Long)
-	if text == "" {
-		text = cmd.Short + "."
-	}
+	text = cmp.Or(text, cmd.Short+".")
 	if h.all {
 		return h.wrapParagraphs(text)
 	}

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -62,9 +63,7 @@ func parseWraps(value string) ([]string, error) {
 	all, err := options.ParseNames(value)
 	for _, text := range all {
 		w, wrong := parseWrap(text)
-		if err == nil {
-			err = wrong
-		}
+		err = cmp.Or(err, wrong)
 		if err == nil && len(all) > 1 && slices.Contains([]string{WrapRootOnly, WrapEnds}, w.Patterns[0]) {
 			err = fmt.Errorf("%s applies to all modules; leave out other patterns", w.Patterns[0])
 		}

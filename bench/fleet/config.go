@@ -243,9 +243,7 @@ func (c *Config) check(file string) error {
 	wrong := func(line int, key, format string, args ...any) error {
 		return &input.FormatError{File: file, Line: line, Key: key, Reason: fmt.Sprintf(format, args...)}
 	}
-	if c.Name == "" {
-		c.Name = "fleet"
-	}
+	c.Name = cmp.Or(c.Name, "fleet")
 	s := c.Strategy
 	switch {
 	case !namePattern().MatchString(c.Name):

@@ -3,6 +3,7 @@
 package hfconfig
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -112,9 +113,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	if r.err != nil {
 		return models.Model{}, r.err
 	}
-	if name == "" {
-		name = Scheme + ":" + r.modelName()
-	}
+	name = cmp.Or(name, Scheme+":"+r.modelName())
 	config, err := r.usedKeys()
 	if err != nil {
 		return models.Model{}, fmt.Errorf("%s: %w", file, err)

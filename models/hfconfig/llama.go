@@ -329,9 +329,7 @@ func (r *reader) readRope(value json.RawMessage, name string, part *float64) {
 		r.fail(name, "%s is not an object with rope_type", excerpt(value))
 		return
 	}
-	if rope.Type == nil {
-		rope.Type = rope.Legacy
-	}
+	rope.Type = cmp.Or(rope.Type, rope.Legacy)
 	if rope.Type != nil {
 		switch *rope.Type {
 		case "default", "linear", "llama3", "yarn", "longrope", "su", "proportional":

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -216,10 +217,7 @@ func (l *stageLayers) forward(s *Session, received []*trace.Tensor) *MicroBatchP
 	}
 	l.pass, l.outs = &MicroBatchPass{}, map[any]int{}
 	l.tape.StagePass(l, inputs, l.skipped)
-	root := l.root
-	if root == nil {
-		root = noWrapper{}
-	}
+	root := cmp.Or[trace.Wrapper](l.root, noWrapper{})
 	if l.from != "" {
 		l.tape.EnterStage(trace.EarlierStages)
 	} else {

@@ -3,6 +3,8 @@
 package whisper
 
 import (
+	"cmp"
+
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
@@ -55,9 +57,7 @@ func (a *attention) call(f *frame, x, states, mask *tensor) *tensor {
 	g := f.ModuleFrame(a, x, states, mask)
 	size := x.Size(-1) / a.heads
 	q := g.Bind(hf.SplitHeads(g.Call(a.QProj, x).MulScalar(), size).Contiguous())
-	if states == nil {
-		states = x
-	}
+	states = cmp.Or(states, x)
 	k := g.Bind(hf.SplitHeads(g.Call(a.KProj, states), size).Contiguous())
 	v := g.Bind(hf.SplitHeads(g.Call(a.VProj, states), size).Contiguous())
 	o := hf.AttentionOptions{Causal: a.causal, Dropout: hf.DropoutInMode(a, a.dropout)}

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -109,9 +110,7 @@ func (n Neighbor) String() string {
 			bytesize.Format(n.Used)
 	}
 	name := n.Name
-	if name == "" {
-		name = "a process"
-	}
+	name = cmp.Or(name, "a process")
 	s := fmt.Sprintf("%s (%d)", name, n.PID)
 	if n.Used >= 0 {
 		s += ", which holds " + bytesize.Format(n.Used)

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,13 +60,9 @@ func (o *Options) source() (allocator.Source, error) {
 		return o.Source, nil
 	}
 	total := o.Total
-	if total == 0 {
-		total = unlimitedBytes
-	}
+	total = cmp.Or(total, unlimitedBytes)
 	available := o.Available
-	if available == 0 {
-		available = total
-	}
+	available = cmp.Or(available, total)
 	if total < 0 || available < 0 || available > total {
 		return nil, fmt.Errorf("replay: Available (%d bytes) must be from 0 to Total (%d bytes)", available, total)
 	}

@@ -236,9 +236,7 @@ func (c *Calibration) newEntry(gpu device.GPU, r *calibrate.Result) *coefficient
 	if c.Stack != (coefficients.Stack{}) {
 		e.Stack = c.Stack
 	}
-	if e.Name == "" {
-		e.Name = gpu.Name + "/" + stackName(e.Stack)
-	}
+	e.Name = cmp.Or(e.Name, gpu.Name+"/"+stackName(e.Stack))
 	for _, o := range c.Runs {
 		e.Models = lists.Union(e.Models, o.Case.Model)
 	}

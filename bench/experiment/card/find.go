@@ -39,7 +39,8 @@ var (
 	// starts matches the start of a command. A prompt may name an environment and a folder. For MPI, which starts one
 	// process for each rank, one process is enough.
 	starts = pattern.Lazy(`^(?:[-$>#*` + "`" + `\s]|run:|\([\w-]+\)|\[[\w-]+\]\$)*((?:[A-Z_]+=\S+\s+)*)` +
-		`(?:mpi(?:exec|run) -np? \S+ |uv run |poetry run )?((?:python[\d.]*|torchrun|accelerate launch|deepspeed)\s.*)$`)
+		`(?:mpi(?:exec|run) -np? \S+ |uv run |poetry run )?` +
+		`((?:python[\d.]*\s+(?:-|\S+\.py)|(?:torchrun|accelerate launch|deepspeed)\s).*)$`)
 	trains = pattern.Lazy(`(?i)train|tune|sft|dpo|lora|main|fit|imitat|learn|_ft\b|\bft_`)
 	// steps matches the source code of a training script whose name does not contain train.
 	steps   = pattern.Lazy(`\.backward\(|Trainer\(|\.fit\(`)
@@ -54,7 +55,6 @@ var (
 		`^--?(mode|phase|stage)[= ](test|eval|infer|sampl|align|predict|generat|demo)\w*$`)
 	// entered matches "cd" to a folder of the repository, alone or before a command.
 	entered   = pattern.Lazy(`^[-$>#*\s]*cd (?:\./)?(\w[\w/-]*)\s*(?:(?:&&|;)\s*(.*))?$`)
-	program   = pattern.Lazy(`^-|\.py$`) // what follows python in a command that runs
 	continued = pattern.Lazy(`\\(\s+#.*)?\s*$`)
 	indented  = pattern.Lazy(`^\s+--?\w`) // options below a command, as documents for several shells write them
 	// spanned matches a command in backticks within a sentence or a list: "1. Run `python train.py`".
@@ -255,8 +255,7 @@ func parseCommand(dir, name, line string, known map[string]string) *Command {
 	if end := slices.IndexFunc(c.Args, ends().MatchString); end > 0 {
 		c.Args = c.Args[:end]
 	}
-	unknown := len(c.Args) > 1 && strings.HasPrefix(c.Args[0], "python") && !program().MatchString(c.Args[1])
-	if unknown || slices.Contains(c.Args, "--do_eval") && !strings.Contains(line, "--do_train") {
+	if slices.Contains(c.Args, "--do_eval") && !strings.Contains(line, "--do_train") {
 		return nil
 	}
 	if len(c.Args) < 3 && !strings.HasPrefix(filepath.Base(name), "README") {

@@ -1,6 +1,7 @@
 package epoch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,15 +61,11 @@ func (o Options) ForSearch() Options {
 func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengths,
 	o Options,
 ) (*report.Lengths, error) {
-	if o.Epochs == 0 {
-		o.Epochs = defaultEpochs
-	}
+	o.Epochs = cmp.Or(o.Epochs, defaultEpochs)
 	if l.Batching == Packed {
 		o.Epochs = 1 // every batch is as long as any other
 	}
-	if o.MaxReplayedActions == 0 {
-		o.MaxReplayedActions = defaultActions
-	}
+	o.MaxReplayedActions = cmp.Or(o.MaxReplayedActions, defaultActions)
 	setting, err := settingOf(s.Model(), l.Setting)
 	if err != nil {
 		return nil, err

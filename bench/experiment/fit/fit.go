@@ -169,9 +169,7 @@ func (s *Search) newReport() *report.Fit {
 	}
 	if s.Ranks.GPUs > 1 {
 		r := s.Ranks
-		if r.Bandwidth == 0 {
-			r.Bandwidth = s.GPUs[0].LinkBandwidth
-		}
+		r.Bandwidth = cmp.Or(r.Bandwidth, s.GPUs[0].LinkBandwidth)
 		f.Parallel = &r
 	}
 	f.Parts = s.Parts

@@ -82,9 +82,7 @@ func (s deviceSeries) verdict(model string) (clause string, v report.Verdict) {
 		case p.Verdict() == report.Fits:
 			best, unsure = p, nil
 		default:
-			if failed == nil {
-				failed = p
-			}
+			failed = cmp.Or(failed, p)
 		}
 	}
 	gpu := s.device.String()

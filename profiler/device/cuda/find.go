@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -230,9 +231,7 @@ func describe(id cu.Device) (device.GPU, error) {
 		}
 	}
 	gpu.Capability = device.Capability(10*major + minor)
-	if gpu.BoostMHz == 0 {
-		gpu.BoostMHz = kilohertz / 1000
-	}
+	gpu.BoostMHz = cmp.Or(gpu.BoostMHz, kilohertz/1000)
 	if gpu.Generation == "" {
 		gpu.Generation = "compute capability " + gpu.Capability.String()
 	}

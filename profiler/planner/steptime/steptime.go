@@ -4,6 +4,7 @@
 package steptime
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/vprof/vprof/profiler/device"
@@ -189,9 +190,7 @@ func (e Efficiency) Time(l Load) Estimate {
 		k := e.Share[w]
 		sum += s / k.Value
 		relative := k.StdErr / k.Value
-		if relative == 0 {
-			relative = l.Spread / 1.96
-		}
+		relative = cmp.Or(relative, l.Spread/1.96)
 		spread += s / k.Value * relative
 	}
 	if len(l.Schedule) > 0 {
