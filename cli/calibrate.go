@@ -311,7 +311,7 @@ func (o *calibrateOptions) calibrateHost(ctx context.Context) error {
 		Entry: "host", Stack: "torch-" + torch, Models: []string{"ResNet-50"}, Points: []report.CalibrationPoint{},
 	}
 	factor := planner.Coefficient{Name: "host", Value: host.Value, StdErr: host.StdErr, Source: host.Source}
-	speed := steptime.Default().WithHostTime(factor)
+	speed := steptime.DefaultEfficiency().WithHostTime(factor)
 	for _, c := range []planner.Coefficient{factor, speed.Dispatch, speed.Module} {
 		r.Coefficients = append(r.Coefficients, report.Coefficient(c))
 	}

@@ -24,7 +24,7 @@ func (f *coefficientFlag) load() (file *coefficients.File, entry string, err err
 	if choice == "" || choice == "none" {
 		return nil, "", nil
 	}
-	path, entry := coefficients.Split(choice)
+	path, entry := coefficients.SplitFileName(choice)
 	file, err = coefficients.Open(path)
 	if errors.As(err, new(*fs.PathError)) {
 		err = usagef("--coefficients: %w", err)

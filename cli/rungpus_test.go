@@ -145,7 +145,7 @@ func TestCalibrateHost(t *testing.T) {
 		"--coefficients", "coefficients.yaml",
 	}), stderr)
 	require.Empty(t, stderr.String(), "nothing is missed of a file of the host alone")
-	dispatch := steptime.Default().Dispatch.Value
+	dispatch := steptime.DefaultEfficiency().Dispatch.Value
 	require.Regexp(t, fmt.Sprintf(`"speed:dispatch",\s+"value": %.8f`, 2*dispatch), stdout, "twice the table's")
 
 	for reason, args := range map[string][]string{

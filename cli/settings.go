@@ -115,7 +115,7 @@ func readSettings(path string) (map[string]setting, error) {
 
 // relativeToSettings returns the path of a coefficients file, which is relative to the settings file that names it.
 func relativeToSettings(path, value string) string {
-	file, name := coefficients.Split(value)
+	file, name := coefficients.SplitFileName(value)
 	if file == "" || file == "none" || filepath.IsAbs(file) {
 		return value
 	}

@@ -82,7 +82,8 @@ func (f *caseFlags) addStackRange(ctx context.Context, setup *step.Setup, gpu de
 			return err
 		}
 		reported = &report.ReportedMargins{
-			Allocated: [2]float64{a.Low, a.High}, Reserved: [2]float64{b.Low, b.High}, Source: planner.SourceOf(a, b),
+			Allocated: [2]float64{a.Low, a.High}, Reserved: [2]float64{b.Low, b.High},
+			Source: planner.ResidualSource(a, b),
 		}
 	}
 	others, err := estimatesByRelease(ctx, setup, gpu, p, releases, tell)

@@ -39,8 +39,7 @@ type Judge struct {
 
 	mu         sync.Mutex
 	judgements map[judgedKey]*Judgement
-	// clearUpTo maps cases to the batch size up to which they are safe by [planner.ClearShare], without further
-	// replays.
+	// clearUpTo maps cases to the batch size up to which they are safe by [planner.ClearShare], without more replays.
 	clearUpTo map[models.CaseKey]int
 	// lastJudgement is the judgement whose recording is kept; nil if none is.
 	lastJudgement *Judgement

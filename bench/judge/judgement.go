@@ -14,63 +14,63 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// A Judgement is the verdict on a batch: the moments of training, the one that decides, and the reason.
+// A Judgement is the verdict on a batch, with the needs at all points of training, the point that decides the verdict,
+// and the reason.
 type Judgement struct {
-	// Batch is the batch that is judged.
+	// Batch is the judged batch size.
 	Batch int
-	// Loops are the training loops that the case may have, the one with the largest need first, to which values belong.
+	// Loops are the training loops that the case may have. The first has the largest need, and reports show its values.
 	Loops []*Loop
 	// Evaluation is the evaluation between training steps of the first loop; nil without one.
 	Evaluation *Evaluation
-	// Need is the number of bytes that must be within the limit: the largest need of all judged moments, or
-	// [math.MaxInt64] if the batch cannot train.
+	// Need is the device bytes that must be within the limit: the largest need of all judged points, or [math.MaxInt64]
+	// if the batch cannot train.
 	Need int64
-	// Reason is why the batch is not safe, and Decides the moment that makes it unsafe; both are empty if it is safe.
+	// Reason is why the batch is not safe, and Decides the point that makes it unsafe; both are empty if it is safe.
 	Reason         planner.Reason
 	DecidingMoment Decision
 
 	judge *Judge
 	setup *step.Setup
-	// run is the replay of the first loop with the GPU's own memory, if that may differ; else nil.
+	// run is the replay of the first loop with the GPU's own memory size, if that may differ; else nil.
 	run *report.Run
-	// completed reports whether [Judgement.Complete] was done.
+	// completed reports whether [Judgement.Complete] was called.
 	completed bool
 }
 
-// A Decision names the moment of training that decides a verdict.
+// A Decision names the point of training that decides a verdict.
 type Decision struct {
-	// Moment is the moment, and Batch the size of its batch.
+	// Moment is the point's name, Batch the size of its batch.
 	Moment string
 	Batch  int
-	// Need is the number of bytes that it needs.
+	// Need is the point's device bytes.
 	Need int64
 }
 
 // A Loop is the training steps of a case in one training loop.
 type Loop struct {
-	// Name is the loop; empty for models that have one loop of their own.
+	// Name is the name of the loop; empty for models with their own loop.
 	Name models.Loop
 	// Setup is the case with the loop.
 	Setup *step.Setup
-	// Steps is the replay of the training steps, and Estimate their need at the peak.
+	// Steps is the replay of the training steps. Estimate is their need at the peak.
 	Steps *step.Result
 	planner.Estimate
-	// Need is the number of bytes that must be within the limit.
+	// Need is the loop's device bytes that must be within the limit.
 	Need int64
 }
 
-// An Evaluation is a batch without gradients after the training steps.
+// An Evaluation is an evaluation batch, without gradients, after the training steps.
 type Evaluation struct {
-	// Batch is the number of its samples.
+	// Batch is the size of the evaluation batch.
 	Batch int
-	// Result is the replay of the training steps and the evaluation, and Estimate the need of the evaluation.
+	// Result is the replay of the training steps and the evaluation. Estimate is the need of the evaluation.
 	Result *step.Result
 	planner.Estimate
-	// Need is the number of bytes that must be within the limit, and Reason why it is not; empty if it is.
+	// Need is the evaluation's device bytes, which must be within the limit. Reason is empty if they are.
 	Need   int64
 	Reason planner.Reason
-	// Judged reports whether the evaluation counts for the verdict: the user or project evaluates. Else it is only
-	// shown.
+	// Judged reports whether the evaluation counts for the verdict: the user or project evaluates. Else it is shown.
 	Judged bool
 }
 
@@ -79,12 +79,12 @@ type Evaluation struct {
 // 3.4 % of them.
 const closeLoopShare = 2.0 / 3
 
-// otherLoopShare bounds the interval of any loop by the interval of the loop in which most memory stays alive, both
-// with perturbed replays: in 823 cases of 138 models the need of another loop was at most 1.08 times as large, and the
+// otherLoopShare bounds the interval of any loop by the interval of the loop that keeps the most memory alive, both
+// with perturbed replays. In 823 cases of 138 models, the need of another loop was at most 1.08 times as large, and the
 // low end of a larger need at least 0.93 times.
 const otherLoopShare = 0.85
 
-// evaluation is the [Decision]'s name for an evaluation.
+// evaluation is the [Decision.Moment] of an evaluation.
 const evaluation = "evaluation"
 
 // judgeTraining replays the batch until its need is known, or known to exceed the limit.
@@ -121,8 +121,8 @@ func (d *Judgement) recordLoop(ctx context.Context, s *step.Setup) (l *Loop, err
 	return l, d.measure(l)
 }
 
-// ranOnGPU replays steps within the limit with the GPU's own memory, if the memory limit or the allocator settings
-// could change the result. A batch is not safe if it runs out of memory there, or frees cached memory.
+// ranOnGPU replays steps within the limit with the GPU's own memory size, if the memory limit or the allocator settings
+// could change the result. A batch is not safe if it then runs out of memory or frees cached memory.
 func (d *Judgement) ranOnGPU(ctx context.Context) error {
 	l := d.Loops[0]
 	if l.Steps.Measured != nil || l.Steps.Device <= d.judge.Budget.Memory && l.Setup.Case().AllocConf == "" {
@@ -143,7 +143,7 @@ func (d *Judgement) ranOnGPU(ctx context.Context) error {
 	return nil
 }
 
-// Run returns the replay of the training steps, with the GPU's own memory if its end matters.
+// Run returns the replay of the training steps, with the GPU's own memory size if that matters.
 func (d *Judgement) Run() *report.Run {
 	if d.run != nil {
 		return d.run
@@ -151,7 +151,7 @@ func (d *Judgement) Run() *report.Run {
 	return d.Loops[0].Steps.Report()
 }
 
-// measure sets the need of a loop, with its spread if that is known.
+// measure sets the need of a loop, including its spread if that is known.
 func (d *Judgement) measure(l *Loop) (err error) {
 	if m := l.Steps.Measured; m != nil {
 		l.Need = measuredNeed(l.Steps)
@@ -170,7 +170,7 @@ func measuredNeed(r *step.Result) int64 {
 	return r.Device
 }
 
-// sortByNeed puts the loop with the largest need first, and sets the judgement's need to the loop's.
+// sortByNeed moves the loop with the largest need to the front, and sets the judgement's need to the need of that loop.
 func (d *Judgement) sortByNeed() {
 	slices.SortStableFunc(d.Loops, func(a, b *Loop) int { return cmp.Compare(b.Need, a.Need) })
 	worst := d.Loops[0]
@@ -207,7 +207,8 @@ func (d *Judgement) addPerturbations(ctx context.Context, loops []*Loop) error {
 	return nil
 }
 
-// Evaluate adds the evaluation after the first loop. If the verdict ignores it, its interval lacks perturbed replays.
+// Evaluate adds the evaluation after the first loop. If the verdict ignores the evaluation, its interval lacks
+// perturbed replays.
 func (d *Judgement) Evaluate(ctx context.Context) (err error) {
 	l := d.Loops[0]
 	if l.Steps.ValidationStep == 0 || d.Evaluation != nil {
@@ -248,7 +249,7 @@ func (d *Judgement) Evaluate(ctx context.Context) (err error) {
 	return nil
 }
 
-// hasEvaluation reports whether the verdict counts the evaluation.
+// hasEvaluation reports whether the evaluation counts for the verdict.
 func (d *Judgement) hasEvaluation() bool { return d.judge.Validation > 0 || d.setup.Evaluates() }
 
 // Complete adds what only reports show: the whole interval of a need beyond the limit, and the evaluation.
@@ -271,18 +272,18 @@ func (d *Judgement) GPU() device.GPU { return d.judge.GPU }
 // Safe reports whether the batch is safe.
 func (d *Judgement) Safe() bool { return d.Reason == "" }
 
-// FreeRecordings frees the recordings that the judge of the batch holds.
+// FreeRecordings frees the recordings held by the judge of the batch.
 func (d *Judgement) FreeRecordings() { d.judge.FreeRecordings() }
 
-// discard frees the recordings. Further replays record again.
+// discard frees the recordings, so that further replays record again.
 func (d *Judgement) discard() {
 	for _, l := range d.Loops {
 		l.Steps.Discard()
 	}
 }
 
-// Report returns the estimate of the judged loop as reports show it, with the verdict. If the end of the GPU's memory
-// lies within the interval, a replay with the GPU's own memory decides.
+// Report returns the first loop's estimate with the verdict, as reports show it. If the GPU's memory size lies within
+// the interval, a replay with that size decides.
 func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
 	if err := d.Complete(ctx); err != nil {
 		return nil, err
@@ -314,7 +315,7 @@ func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
 	return out, nil
 }
 
-// reportEvaluation adds the evaluation to an estimate if the user asked for it, or if it alone is not safe.
+// reportEvaluation adds the evaluation to an estimate if the user requested it, or if only the evaluation is not safe.
 func (d *Judgement) reportEvaluation(ctx context.Context, out *report.Estimate) error {
 	e := d.Evaluation
 	asked := !d.setup.Case().Evaluate.IsZero()
@@ -350,8 +351,8 @@ func (d *Judgement) addDeviceNeeds(ctx context.Context, out *report.Estimate, l 
 	return err
 }
 
-// StreamedNeed returns the device bytes with the data set on the host and one batch at a time on the GPU; nil if the
-// case already trains so.
+// StreamedNeed returns the device bytes if the data set stays on the host and one batch at a time is on the GPU; nil if
+// the case already does that.
 func (d *Judgement) StreamedNeed(ctx context.Context) (*report.Interval, error) {
 	c := d.setup.Case()
 	if c.Dataset == 0 {
@@ -368,8 +369,8 @@ func (d *Judgement) StreamedNeed(ctx context.Context) (*report.Interval, error) 
 	return new(step.IntervalOf(other.Loops[0].Device)), nil
 }
 
-// ExpandableNeed returns the device bytes with expandable segments, nil if they are on already, or would save little,
-// and the reason why they are not safe.
+// ExpandableNeed returns the device bytes with expandable segments, and the reason why they are not safe. It returns
+// nil if they are on already or would save little.
 func (d *Judgement) ExpandableNeed(ctx context.Context) (*report.Interval, report.Reason, error) {
 	l := d.Loops[0]
 	need, err := l.Setup.ExpandableNeed(ctx, l.Estimate, d.judge.GPU, l.Steps)

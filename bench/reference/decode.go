@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// wireRecord is a record as the file holds it. A nil pointer is an absent value, not a zero.
+// wireRecord is a record in the file's format. A nil pointer is a missing value, not zero.
 type wireRecord struct {
 	Case          *string           `json:"case"`
 	Stage         *string           `json:"stage"`
@@ -89,7 +89,7 @@ func decodeRecord(line []byte) (Record, error) {
 	return r, r.validate()
 }
 
-// complete returns the error of a missing required field.
+// complete returns an error if a required field is missing.
 func (w *wireRecord) complete() error {
 	for _, f := range []struct {
 		name    string
@@ -113,7 +113,7 @@ func (w *wireRecord) complete() error {
 	return nil
 }
 
-// decodePhase reads [step, phase, allocated, max allocated, reserved, max reserved].
+// decodePhase decodes [step, phase, allocated, max allocated, reserved, max reserved].
 func decodePhase(raw json.RawMessage, field string) (Phase, error) {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(raw, &parts); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// wireExported is a record of a model from another library that torch.export can write, measured over some steps of a
-// plain training loop: on one GPU, or as one rank of several. Files of such records have no header.
+// wireExported is a record of a model that torch.export can export, from another library, over some steps of a plain
+// training loop: on one GPU, or on one rank of several. Files of such records have no header.
 type wireExported struct {
 	wirePeaks
 	Spec          string            `json:"spec"`
@@ -26,14 +26,14 @@ type wireExported struct {
 	Clip          bool              `json:"clip"`
 	Steps         int               `json:"steps"`
 	Torch         string            `json:"torch"`
-	// Records of a rank, which name the model otherwise.
+	// Fields of a record from one rank of several, which has another field for the model.
 	Model    string                     `json:"model"`
 	Strategy string                     `json:"strategy"`
 	Options  map[string]json.RawMessage `json:"options"`
 	World    int                        `json:"world"`
 }
 
-// wirePeaks has the fields that all records of models from other libraries share.
+// wirePeaks has the fields that all records of models from other libraries have.
 type wirePeaks struct {
 	Batch         int        `json:"batch"`
 	AMP           string     `json:"amp"`
@@ -64,7 +64,7 @@ func (w *wirePeaks) newRecord(c models.Case, steps int) (r Record, err error) {
 	return r, nil
 }
 
-// setTorch sets the release of PyTorch if a record names it.
+// setTorch sets the release of PyTorch if a record contains it.
 func (r *Record) setTorch(torch string) (err error) {
 	if torch == "" {
 		return nil
@@ -75,7 +75,7 @@ func (r *Record) setTorch(torch string) (err error) {
 	return nil
 }
 
-// isExported reports whether a file begins with a record of an exported model.
+// isExported reports whether the first line of a file is a record of an exported model.
 func isExported(line []byte) bool {
 	return bytes.HasPrefix(line, []byte(`{"spec"`)) ||
 		bytes.HasPrefix(line, []byte(`{"model"`)) && bytes.Contains(line, []byte(`"strategy"`)) && !isFineTune(line)
@@ -84,7 +84,7 @@ func isExported(line []byte) bool {
 // exportedLosses are the losses of records that name none, by the model's library: transformers' models return a loss.
 var exportedLosses = map[string]string{"hf": "output", "diffusers": "mse", "own": "token-cross-entropy"}
 
-// singleGPU is the name of one GPU's strategy in records.
+// singleGPU is the strategy of records from one GPU.
 const singleGPU = "single"
 
 func decodeExported(line []byte) (Record, error) {
@@ -137,8 +137,8 @@ func decodeExported(line []byte) (Record, error) {
 	return r, r.validate()
 }
 
-// strategy returns the strategy of the record's script: with a bucket_cap_mb of 25, rank 0 and a whole model on the
-// device before sharding, unless the options differ.
+// strategy returns the strategy of the recorded script: with a bucket_cap_mb of 25, rank 0, and the whole model on the
+// device before sharding, unless options differ.
 func (w *wireExported) strategy() (models.Strategy, error) {
 	var fields []string
 	add := func(key, value string) { fields = append(fields, key+"="+value) }
@@ -163,15 +163,16 @@ func (w *wireExported) strategy() (models.Strategy, error) {
 	return s, nil
 }
 
-// maxSteps limits the steps of a record.
+// maxSteps is the largest accepted number of steps in a record.
 const maxSteps = 1000
 
-// FileName returns the name of an exported model's file.
+// FileName returns the file name of an exported model.
 func FileName(spec string) string {
 	return strings.ReplaceAll(strings.Replace(spec, ":", "-", 1), "/", "_") + ".pt2"
 }
 
-// decoderOf returns the function that decodes a file's lines, by the first, and whether that line is a header.
+// decoderOf returns the function that decodes the lines of a file with this first line. header reports whether that
+// line is a header.
 func decoderOf(first []byte) (decode func([]byte) (Record, error), header bool) {
 	switch {
 	case isMeasured(first):

@@ -32,7 +32,7 @@ type wireFineTune struct {
 	UseCache      bool            `json:"use_cache"`
 	Unpacked      bool            `json:"unpacked"`
 	Torch         string          `json:"torch"`
-	// Records of one rank of several.
+	// Fields of a record from one rank of several.
 	GPUs     int              `json:"gpus"`
 	Strategy *models.Strategy `json:"strategy"`
 	Clip     bool             `json:"clip"`
@@ -47,7 +47,7 @@ func isFineTune(line []byte) bool {
 	return json.Unmarshal(line, &w) == nil && w.Model != nil && w.Adapter != nil
 }
 
-// Recorded adapters: dropout in front of them, and the matrices that they are.
+// The dropout before the adapters in the records.
 const adapterDropout = 0.05
 
 func decodeFineTune(line []byte) (Record, error) {
@@ -72,7 +72,7 @@ func decodeFineTune(line []byte) (Record, error) {
 		r.Settings["shared-labels"] = 1 // as in the script
 	}
 	if !w.Unpacked {
-		// On a simulated device transformers finds several sequences in any positions, and makes a mask.
+		// On a simulated device, transformers finds several packed sequences in any position IDs, and makes a mask.
 		r.Settings["packed"] = 1
 	}
 	if r.Weights, err = models.ParseWeightType(w.Weights); err != nil {
@@ -97,7 +97,7 @@ func decodeFineTune(line []byte) (Record, error) {
 	return r, r.validate()
 }
 
-// checkpointing reads false, or the kind of checkpointing.
+// checkpointing decodes false, or the kind of checkpointing.
 func (w *wireFineTune) checkpointing(c *models.Case) error {
 	var how string
 	switch string(w.Checkpointing) {
@@ -118,10 +118,10 @@ func (w *wireFineTune) checkpointing(c *models.Case) error {
 	return nil
 }
 
-// adapters maps the kinds of adapters to the quantization of the layers below them.
+// adapters maps the records' kinds of adapters to the quantization of the layers with adapters.
 var adapters = map[string]string{"lora": "", "qlora": "nf4", "qlora-dq": "nf4-dq", "qlora-int8": "int8"}
 
-// adapter reads the kind of adapters.
+// adapter decodes the kind of adapters.
 func (w *wireFineTune) adapter(c *models.Case) error {
 	quantize, ok := adapters[w.Adapter]
 	switch {
@@ -143,7 +143,7 @@ func (w *wireFineTune) adapter(c *models.Case) error {
 	return nil
 }
 
-// FineTunedScheme is the prefix of the names of fine-tuned models.
+// FineTunedScheme is the prefix in the names of fine-tuned models.
 const FineTunedScheme = "finetune"
 
 // configs are the configurations of the models that were fine-tuned.
@@ -151,7 +151,7 @@ const FineTunedScheme = "finetune"
 //go:embed data/finetune/*.json
 var configs embed.FS
 
-// FineTuned returns the source of the models that records of fine-tuning name.
+// FineTuned returns the source of the models that fine-tuning records name.
 func FineTuned() models.Source {
 	return models.Source{Scheme: FineTunedScheme, Open: func(name string) (models.Model, error) {
 		text, err := fs.ReadFile(configs, "data/finetune/"+name+".json")

@@ -86,7 +86,7 @@ func (e *embeddings) Forward(f *frame, ids *tensor) *tensor {
 }
 
 func robertaPositions(f *frame, ids *tensor) *tensor {
-	g := f.FuncFrame(ids)
+	g := f.FunctionFrame(ids)
 	mask := g.Bind(ids.EqScalar().To(trace.I32))
 	index := g.Bind(mask.CumSum(1).To(trace.I32).AddScalar().Mul(mask))
 	return g.Return(index.To(trace.I64).AddScalar())
@@ -176,7 +176,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 }
 
 func (l *layer) feedForward(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	inner := g.Bind(g.Call(l.Intermediate, x))
 	return g.Return(g.Bind(l.Output.call(g, inner, x)))
 }

@@ -199,13 +199,13 @@ func (s *layerArguments) keywordArguments(kind int) []*tensor {
 
 // perLayerInputs records Gemma4TextModel.get_per_layer_inputs: embeddings of all layers [batch, length, layers, width].
 func (m *textModel) perLayerInputs(f *frame, ids *tensor) *tensor {
-	g := f.FuncFrame(ids)
+	g := f.FunctionFrame(ids)
 	return g.Return(m.EmbedTokensPerLayer.call(g, ids).Reshape(ids.Size(0), ids.Size(1), -1, m.c.PerLayer))
 }
 
 // projectPerLayer records Gemma4TextModel.project_per_layer_inputs.
 func (m *textModel) projectPerLayer(f *frame, embeds, perLayer *tensor) *tensor {
-	g := f.FuncFrame(embeds, perLayer)
+	g := f.FunctionFrame(embeds, perLayer)
 	p := g.Bind(g.Call(m.PerLayerModelProjection, embeds).MulScalar())
 	g.Set(&p, p.Reshape(embeds.Size(0), embeds.Size(1), -1, m.c.PerLayer))
 	g.Set(&p, g.Call(m.PerLayerProjectionNorm, p))

@@ -31,7 +31,7 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 
 // normalize follows transformers' Gemma4RMSNorm._norm.
 func normalize(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	squared := g.Bind(x.Pow(2).Mean(true, -1).AddScalar())
 	return g.Return(x.Mul(squared.Pow(-0.5)))
 }
@@ -80,7 +80,7 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 
 // applyRotary records apply_rotary_pos_emb of transformers' Gemma 4 over [batch, length, heads, size].
 func applyRotary(f *frame, x, cos, sin *tensor) *tensor {
-	g := f.FuncFrame(x, cos, sin)
+	g := f.FunctionFrame(x, cos, sin)
 	g.Set(&cos, cos.Unsqueeze(2))
 	g.Set(&sin, sin.Unsqueeze(2))
 	return g.Return(x.Mul(cos).Add(hf.RotateHalf(g, x).Mul(sin)))

@@ -68,7 +68,7 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 // eagerAttention records eager_attention_forward of transformers' GPT-2. Releases with causal buffers replace attention
 // scores by masked ones, and add a mask if there is one.
 func eagerAttention(f *frame, causal *nn.Buffer, q, k, v, mask *tensor, dropout float64) (y, weights *tensor) {
-	g := f.FuncFrame(q, k, v, mask)
+	g := f.FunctionFrame(q, k, v, mask)
 	weights = g.Bind(q.Matmul(k.Transpose(2, 3)).MulScalar())
 	if causal != nil {
 		seen := g.Bind(causal.TensorOrNil().Slice(2, 0, q.Size(2)).Slice(3, 0, k.Size(2)))

@@ -32,7 +32,7 @@ type AttentionOptions struct {
 // Attention records transformers' sdpa_attention_forward over [batch, heads, length, head size]; mask can be nil. The
 // result is [batch, length, heads, head size].
 func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
-	g := f.FuncFrame(q, k, v, mask)
+	g := f.FunctionFrame(q, k, v, mask)
 	gqa, rules := false, &f.Tape().Rules().Libraries
 	if o.Groups > 1 {
 		fits := (rules.GroupedHeads || o.Flash && rules.SharedFunctions >= trace.SharedByMistral) && !o.RepeatKV
@@ -67,7 +67,7 @@ func Attend(f *frame, q, k, v, mask *tensor, o AttentionOptions, eager bool) (y,
 // EagerAttention records transformers' eager_attention_forward over [batch, heads, length, head size], whose scores
 // stay in memory; softcap limits them by tanh. It returns [batch, length, heads, head size] and the attention weights.
 func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap bool) (y, weights *tensor) {
-	g := f.FuncFrame(q, k, v, mask)
+	g := f.FunctionFrame(q, k, v, mask)
 	keys, values := k, v
 	if o.Groups > 1 {
 		keys = g.Bind(repeatHeads(g, k, o.Groups))
@@ -96,7 +96,7 @@ func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap
 // SinkAttention records eager_attention_forward of GPT-OSS: [EagerAttention] whose softmax includes a learned logit
 // for each head (attention sink).
 func SinkAttention(f *frame, q, k, v, mask, sinks *tensor, o AttentionOptions) (y, weights *tensor) {
-	g := f.FuncFrame(q, k, v, mask)
+	g := f.FunctionFrame(q, k, v, mask)
 	keys, values := k, v
 	if o.Groups > 1 {
 		keys = g.Bind(repeatHeads(g, k, o.Groups))
@@ -141,7 +141,7 @@ func DropoutInMode(m trainingModule, p float64) float64 {
 }
 
 func repeatHeads(f *frame, x *tensor, n int64) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	b, heads, length, size := x.Size(0), x.Size(1), x.Size(2), x.Size(3)
 	g.Set(&x, x.Unsqueeze(2).Expand(b, heads, n, length, size))
 	return g.Return(x.Reshape(b, heads*n, length, size))

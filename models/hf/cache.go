@@ -72,7 +72,7 @@ func (c *KVCache) appendTo(at int, x *tensor) {
 // addTokens adds a number of tokens to all layers' keys and values, as that many calls of the model would.
 func (c *KVCache) addTokens(tokens int64) {
 	for i, x := range c.kept {
-		g := c.model.FuncFrame()
+		g := c.model.FunctionFrame()
 		c.appendTo(i,
 			g.Bind(x.Tape().New("cat", program.Activations, x.DType(), x.Size(0), x.Size(1), tokens, x.Size(3))))
 		g.End()

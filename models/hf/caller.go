@@ -52,7 +52,7 @@ func (t Text) autocast(f *frame, b TextBatch, call func(*frame, TextBatch) *tens
 		_, on = f.Tape().Autocasting()
 	})
 	if on {
-		g := f.FuncFrame(y)
+		g := f.FunctionFrame(y)
 		g.Set(&y, y.To(trace.F32))
 		g.End(y)
 	}

@@ -147,7 +147,7 @@ func tokenLoss(f *frame, logits, labels *tensor, whole bool) *tensor {
 	if !whole {
 		return rows.CrossEntropy(labels.View(-1))
 	}
-	g := f.FuncFrame(rows)
+	g := f.FunctionFrame(rows)
 	flat := g.Bind(labels.View(-1))
 	g.Set(&rows, rows.To(trace.F32))
 	return g.Return(rows.CrossEntropy(flat))

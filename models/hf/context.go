@@ -81,7 +81,7 @@ func (c ContextParallel) allocateBuffers(fresh func(op string, shape ...int64) *
 
 // localTokens returns the rank's part of token ids or labels [batch, length] after padding to a multiple of the ranks.
 func (c ContextParallel) localTokens(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	if rest := x.Size(1) % c.Ranks; rest != 0 {
 		g.Set(&x, x.Pad(0, c.Ranks-rest))
 	}
@@ -118,7 +118,7 @@ func (c ContextParallel) Attention(f *frame, q, k, v, mask *tensor, o AttentionO
 		return c.callTorchRing(f, q, k, v, o)
 	}
 	q, k, v = q.Transpose(1, 2), k.Transpose(1, 2), v.Transpose(1, 2)
-	g := f.FuncFrame(q, k, v)
+	g := f.FunctionFrame(q, k, v)
 	var y *tensor
 	if c.Algorithm == models.Llama3 {
 		if q.Size(0) != 1 {
@@ -141,7 +141,7 @@ func (c ContextParallel) ulyssesAttention(f *frame, q, k, v *tensor, o Attention
 			fmt.Errorf("cp: %d ranks cannot share %d heads of keys and values evenly; use a number of ranks "+
 				"that divides them, or cp_by=%s", c.Ranks, k.Size(1), models.Ring))
 	}
-	g := f.FuncFrame(q, k, v)
+	g := f.FunctionFrame(q, k, v)
 	heads := func(x *tensor) *tensor {
 		return g.Bind(g.Apply(c.seqAllToAll(true), x.Transpose(1, 2))[0])
 	}
@@ -167,8 +167,8 @@ func (c ContextParallel) seqAllToAll(forTokens bool) *trace.Function {
 // allToAll follows DeepSpeed's single_all_to_all.
 func (c ContextParallel) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
 	n, batch, length, heads, size := c.Ranks, x.Size(0), x.Size(1), x.Size(2), x.Size(3)
-	g := f.FuncFrame(x)
-	pre := g.FuncFrame(x)
+	g := f.FunctionFrame(x)
+	pre := g.FunctionFrame(x)
 	var sent *tensor
 	if forTokens {
 		sent = pre.Bind(x.Reshape(batch, length, n, heads/n, size).Contiguous())
@@ -181,7 +181,7 @@ func (c ContextParallel) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
 	g.Bind(sent)
 	got := g.Bind(sent.EmptyLike())
 	f.Tape().Collective(program.Send, n, got, sent)
-	post := g.FuncFrame(got)
+	post := g.FunctionFrame(got)
 	var y *tensor
 	if forTokens {
 		post.Set(&got, got.Permute(1, 0, 2, 3, 4).Contiguous())
@@ -211,7 +211,7 @@ func (k flashKernels) forward(q *tensor, keys int64, lse ...int64) (y, sums *ten
 // size].
 func (k flashKernels) backward(q *tensor, rows, heads, keys, keyHeads int64) {
 	t := k.f.Tape()
-	g := k.f.FuncFrame()
+	g := k.f.FunctionFrame()
 	size := q.Size(-1)
 	rounded := ceil.Multiple(size, 32)
 	if size > 128 {

@@ -19,11 +19,11 @@ const divergenceChunk = 512
 // loss follows compute_loss of ms-swift's GKD trainer.
 func (d *distillationLoss) loss(f *frame, b TextBatch) *tensor {
 	b.Keep = d.answer + 1
-	g := f.FuncFrame(b.IDs, b.Padding)
+	g := f.FunctionFrame(b.IDs, b.Padding)
 	student := g.Bind(d.task.model.castLogits(g, b))
 	var teacher *tensor
 	f.Tape().NoGrad(func() { teacher = g.Bind(d.task.Reference.model.castLogits(g, b)) })
-	h := g.FuncFrame(student, teacher)
+	h := g.FunctionFrame(student, teacher)
 	own, theirs := h.Bind(d.activeTokens(h, student)), h.Bind(d.activeTokens(h, teacher))
 	x, y := h.Bind(own.DivScalar()), h.Bind(theirs.DivScalar())
 	total := h.Bind(jsDivergence(h, x, y))
@@ -34,7 +34,7 @@ func (d *distillationLoss) loss(f *frame, b TextBatch) *tensor {
 // activeTokens returns the logits [tokens, vocabulary] that predict the answers' tokens.
 func (d *distillationLoss) activeTokens(f *frame, scores *tensor) *tensor {
 	n := scores.Size(0) * d.answer
-	g := f.FuncFrame(scores)
+	g := f.FunctionFrame(scores)
 	rows := g.Bind(f.Tape().New("nonzero", program.Activations, trace.I64, n))
 	tokens := g.Bind(f.Tape().New("nonzero", program.Activations, trace.I64, n))
 	return g.Return(scores.Index(rows, tokens))
@@ -42,7 +42,7 @@ func (d *distillationLoss) activeTokens(f *frame, scores *tensor) *tensor {
 
 // jsDivergence records jsd_loss of ms-swift's gkd_loss.py with 0 < beta < 1.
 func jsDivergence(f *frame, student, teacher *tensor) *tensor {
-	g := f.FuncFrame(student, teacher)
+	g := f.FunctionFrame(student, teacher)
 	var total, x, y, mean, each *tensor
 	for from := int64(0); from < student.Size(0); from += divergenceChunk {
 		to := min(from+divergenceChunk, student.Size(0))
@@ -61,6 +61,6 @@ func jsDivergence(f *frame, student, teacher *tensor) *tensor {
 
 // kullbackLeibler follows default_kl_div of ms-swift's gkd_loss.py.
 func kullbackLeibler(f *frame, x, target *tensor) *tensor {
-	g := f.FuncFrame(x, target)
+	g := f.FunctionFrame(x, target)
 	return g.Return(target.Exp().Mul(target.Sub(x)).Sum(false, -1))
 }

@@ -56,7 +56,7 @@ func blockMask(f *frame, batch, n int64) []*tensor {
 // TorchInductor of PyTorch 2.11, with a block mask's tensors. It returns the output [batch, length, heads, head size]
 // and the logsumexp of each row [batch, heads, length].
 func FlexAttention(f *frame, q, k, v *tensor, blocks []*tensor, o AttentionOptions) (y, sums *tensor) {
-	g := f.FuncFrame(q, k, v)
+	g := f.FunctionFrame(q, k, v)
 	if heads := q.Size(1); o.Groups > 1 && heads&(heads-1) != 0 {
 		g.Set(&k, repeatHeads(g, k, o.Groups))
 		g.Set(&v, repeatHeads(g, v, o.Groups))

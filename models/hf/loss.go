@@ -21,7 +21,7 @@ func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 	labels := b.Labels
 	switch {
 	case b.Shifted:
-		g := f.FuncFrame(logits, labels)
+		g := f.FunctionFrame(logits, labels)
 		g.Set(&logits, logits.To(trace.F32))
 		g.Set(&logits, logits.View(-1, logits.Size(-1)))
 		return g.Return(logits.CrossEntropy(g.Bind(labels.View(-1))))
@@ -49,7 +49,7 @@ func (o ModelLoss) isInRelease(f *frame) bool {
 
 // shiftedLoss computes the loss of flattened fp32 logits and shifted labels; each row's last label is ignored.
 func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target *tensor) *tensor) *tensor {
-	g := f.FuncFrame(logits, labels)
+	g := f.FunctionFrame(logits, labels)
 	g.Set(&logits, logits.To(trace.F32))
 	if !f.Tape().Rules().Libraries.ShiftsLabels {
 		return g.Return(truncatedLoss(g, logits, labels, of))
@@ -64,7 +64,7 @@ func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, tar
 
 // truncatedLoss computes the loss of a copy of the logits without each sequence's last token.
 func truncatedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target *tensor) *tensor) *tensor {
-	g := f.FuncFrame(logits, labels)
+	g := f.FunctionFrame(logits, labels)
 	g.Set(&logits, logits.Slice(-2, 0, logits.Size(-2)-1).Contiguous())
 	g.Set(&labels, labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
 	g.Set(&logits, logits.View(-1, logits.Size(-1)))
@@ -86,7 +86,7 @@ type OutputLoss struct {
 // log-softmax, so only the logits and their copies are saved. All labels count, also each row's last, which torchtune
 // leaves out.
 func (l OutputLoss) ChunkedLoss(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
-	t, g := f.Tape(), f.FuncFrame(x, labels)
+	t, g := f.Tape(), f.FunctionFrame(x, labels)
 	if !l.Unshifted {
 		g.Set(&labels, g.Bind(labels.Pad(0, 1)).Slice(-1, 1, labels.Size(-1)+1).Contiguous())
 	}
@@ -113,7 +113,7 @@ func (l OutputLoss) ChunkedLoss(f *trace.Frame, x, labels *trace.Tensor, chunks 
 // ChunkedLossKeepingLogits records CEWithChunkedOutputLoss of torchtune before 0.7: the model returns the logits of all
 // chunks.
 func (l OutputLoss) ChunkedLossKeepingLogits(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
-	g := f.FuncFrame(x, labels)
+	g := f.FunctionFrame(x, labels)
 	var scores []*trace.Tensor
 	for _, part := range g.BindAll(x.Chunk(chunks, 1)) {
 		one := g.Bind(g.Call(l.Output, part))
@@ -138,7 +138,7 @@ func (l OutputLoss) ChunkedLossKeepingLogits(f *trace.Frame, x, labels *trace.Te
 
 // LinearCrossEntropy records torch.nn.functional.linear_cross_entropy with the output layer's weight.
 func (l OutputLoss) LinearCrossEntropy(f *trace.Frame, x, weight, labels *trace.Tensor) *trace.Tensor {
-	g := f.FuncFrame(x, labels)
+	g := f.FunctionFrame(x, labels)
 	if !l.Unshifted {
 		g.Set(&labels, labels.Pad(0, 1))
 		g.Set(&labels, labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
@@ -170,12 +170,12 @@ func (t Text) EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
 // ulyssesLoss records per_token_loss_func_sp of ms-swift, outside of the model. It computes a loss for every token of
 // the rank, gathers the losses of all ranks and sums them.
 func (c ContextParallel) ulyssesLoss(f *frame, model *modelCaller, b TextBatch) *tensor {
-	g := f.FuncFrame(b.IDs, b.Labels)
+	g := f.FunctionFrame(b.IDs, b.Labels)
 	labels := g.Bind(c.localTokens(g, b.Labels))
 	b.Labels = nil
 	logits := g.Bind(model.castLogits(g, b))
 	batch := logits.Size(0)
-	h := g.FuncFrame(labels)
+	h := g.FunctionFrame(labels)
 	losses := h.Bind(logits.View(-1, logits.Size(-1)).CrossEntropyWith(h.Bind(labels.View(-1)),
 		trace.CrossEntropyArgs{Reduction: trace.ReduceNone}))
 	all := g.Apply(c.gatherLosses(), losses.Reshape(batch, -1))[0]

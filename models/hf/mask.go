@@ -10,7 +10,7 @@ func BidirectionalMask(f *frame, x, padding *tensor, padded, eager bool) *tensor
 	if eager {
 		form = eagerMask(x.DType())
 	}
-	g := f.FuncFrame(padding)
+	g := f.FunctionFrame(padding)
 	g.Set(&padding, padding.To(trace.Bool))
 	g.Discard(padding.Any(false)) // all()
 	if !padded {
@@ -139,7 +139,7 @@ func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *
 	if packed == UncheckedPacking || !rules.ReadsPositions {
 		return nil
 	}
-	g := f.FuncFrame(positions)
+	g := f.FunctionFrame(positions)
 	if positions.Size(0) != batch {
 		g.Set(&positions, positions.Expand(batch, -1))
 	}
@@ -176,7 +176,7 @@ func packedSequenceMask(sequences *tensor) maskFunction {
 // blockOverlay returns blockwise_overlay of transformers' masking_utils.py.
 func blockOverlay(blocks *tensor) maskFunction {
 	return func(f *frame, i maskIndices) *tensor {
-		g := f.FuncFrame(i.batch, i.query, i.key)
+		g := f.FunctionFrame(i.batch, i.query, i.key)
 		query := g.Bind(blocks.Index(i.batch, i.query))
 		key := g.Bind(blocks.Index(i.batch, i.key))
 		return g.Return(query.Eq(key).And(query.GtScalar()))
@@ -188,7 +188,7 @@ func blockOverlay(blocks *tensor) maskFunction {
 func remapPositions(positions *tensor, mask maskFunction) maskFunction {
 	return func(f *frame, i maskIndices) *tensor {
 		query, key := positions.Index(i.batch, i.query), positions.Index(i.batch, i.key)
-		g := f.FuncFrame(query, key)
+		g := f.FunctionFrame(query, key)
 		return g.Return(mask(g, maskIndices{i.batch, query, key}))
 	}
 }
@@ -218,7 +218,7 @@ func leftPadding(f *frame, batch int64, padding *tensor) *tensor {
 // andMasks records transformers' and_masks, which combines masks one by one, and or_masks, which allocates the same.
 func andMasks(masks ...maskFunction) maskFunction {
 	return func(f *frame, i maskIndices) *tensor {
-		g := f.FuncFrame(i.batch, i.query, i.key)
+		g := f.FunctionFrame(i.batch, i.query, i.key)
 		result := g.Bind(g.Tape().Filled("new_ones", trace.Bool))
 		for _, mask := range masks {
 			g.Set(&result, result.And(mask(g, i)))
@@ -233,7 +233,7 @@ type maskInterface func(f *frame, batch, queries, keys int64, mask maskFunction)
 // eagerMask records transformers' eager_mask: sdpaMask's mask as an additive one of the given type.
 func eagerMask(d trace.DType) maskInterface {
 	return func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
-		g := f.FuncFrame()
+		g := f.FunctionFrame()
 		m := g.Bind(sdpaMask(g, batch, queries, keys, mask))
 		return g.Return(g.Bind(trace.WhereScalar(m, g.Tape().Zeros(d))))
 	}
@@ -241,14 +241,14 @@ func eagerMask(d trace.DType) maskInterface {
 
 // sdpaMask records transformers' sdpa_mask: a bool mask with the function's value for every query and key.
 func sdpaMask(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	t := g.Tape()
 	b := g.Bind(t.Arange(batch))
 	g.Bind(t.Arange(1))
 	q := g.Bind(t.Arange(queries).AddScalar())
 	k := g.Bind(t.Arange(keys).AddScalar())
 	i := maskIndices{b.View(batch, 1, 1, 1), q.View(1, 1, queries, 1), k.View(1, 1, 1, keys)}
-	h := g.FuncFrame(i.batch, i.query, i.key)
+	h := g.FunctionFrame(i.batch, i.query, i.key)
 	all := h.Return(mask(h, i))
 	return g.Return(all.Expand(batch, -1, queries, keys))
 }

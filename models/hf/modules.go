@@ -53,7 +53,7 @@ func RMSNormalize(f *frame, x **tensor) {
 
 // GemmaNormalize records GemmaRMSNorm._norm over x in fp32.
 func GemmaNormalize(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	return g.Return(x.Mul(x.Pow(2).Mean(true, -1).AddScalar().Rsqrt()))
 }
 
@@ -71,7 +71,7 @@ func NewFrequencies(headSize int64) *Frequencies {
 
 // RotateHalf records transformers' rotate_half, which swaps the halves of x's last dimension and negates the second.
 func RotateHalf(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	half := x.Size(-1) / 2
 	first := g.Bind(x.Slice(-1, 0, half))
 	second := g.Bind(x.Slice(-1, half, x.Size(-1)))

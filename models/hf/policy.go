@@ -44,7 +44,7 @@ func (p *policyTask) computeLogProbs(f *frame) {
 		return
 	}
 	t := f.Tape()
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	ids, mask := g.Bind(trace.Cat(1, p.prompts, p.answers)), g.Bind(trace.Cat(1, p.promptMask, p.answerMask))
 	renew := func(old **tensor, model *modelCaller) {
 		y := t.Hold(p.tokenLogProbs(g, ids, mask, model, false))
@@ -66,7 +66,7 @@ func (p *policyTask) computeLogProbs(f *frame) {
 // swiftLogProbs records ms-swift's _get_logps_via_local_forward of one micro-batch, whose tensors then are freed.
 func (p *policyTask) swiftLogProbs(f *frame, ids, padding *tensor, model *modelCaller) *tensor {
 	answer := p.objective.AnswerTokens()
-	g := f.FuncFrame(ids, padding)
+	g := f.FunctionFrame(ids, padding)
 	logits := g.Bind(model.castLogits(g, TextBatch{IDs: ids, Padding: padding, Keep: answer + 1}))
 	g.Set(&logits, logits.Slice(1, 0, answer))
 	g.Discard(logits.DivScalarInPlace())
@@ -79,7 +79,7 @@ func (p *policyTask) swiftLogProbs(f *frame, ids, padding *tensor, model *modelC
 // next.
 func (p *policyTask) tokenLogProbs(f *frame, ids, mask *tensor, model *modelCaller, entropy bool) *tensor {
 	answer, rules := p.objective.AnswerTokens(), f.Tape().Rules().Libraries
-	g := f.FuncFrame(ids, mask)
+	g := f.FunctionFrame(ids, mask)
 	types := []trace.DType{trace.F32} // the entropy
 	var chunk, padding, output, logits *tensor
 	var all []*tensor
@@ -124,7 +124,7 @@ func (p *policyTask) loss(f *frame) *tensor {
 	from, to := p.micro%p.task.Micro*p.rows, (p.micro%p.task.Micro+1)*p.rows
 	p.micro++
 	part := func(x *tensor) *tensor { return x.Slice(0, from, to) }
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	answers, mask := g.Bind(part(p.answers)), g.Bind(part(p.answerMask))
 	ids := g.Bind(trace.Cat(1, part(p.prompts), answers))
 	logps := g.Bind(p.tokenLogProbs(g, ids, g.Bind(trace.Cat(1, part(p.promptMask), mask)), p.task.model, true))
@@ -159,7 +159,7 @@ func (t *TextTask) Generate(f *trace.Frame, n int64) {
 	if t.nextLogits == nil || t.Cache == nil || t.embeddingMethod != nil {
 		f.Tape().Raise(errors.New("evaluate: vprof does not record generation with this task"))
 	}
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	end := t.Cache.keepOver(g)
 	b := TextBatch{IDs: t.batch.IDs, Keep: 1}
 	t.appendGenerated(g, &b)
@@ -181,14 +181,14 @@ func (t *TextTask) Generate(f *trace.Frame, n int64) {
 // appendGenerated calls the model and replaces the batch by the generated token.
 func (t *TextTask) appendGenerated(f *trace.Frame, b *TextBatch) {
 	t.Cache.layer = 0
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	word := g.Return(t.sampleToken(g, g.Bind(t.nextLogits(g, *b))))
 	b.IDs = f.Bind(f.Bind(word).Unsqueeze(-1))
 }
 
 // sampleToken returns the token with the largest logit at the last position, in fp32.
 func (t *TextTask) sampleToken(f *trace.Frame, scores *trace.Tensor) *trace.Tensor {
-	g := f.FuncFrame(scores)
+	g := f.FunctionFrame(scores)
 	g.Set(&scores, scores.Select(1, -1))
 	copied := g.Bind(g.Tape().New("_to_copy", program.Activations, trace.F32, scores.Shape()...))
 	return g.Return(copied.ArgMax(false, -1))

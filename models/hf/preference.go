@@ -19,7 +19,7 @@ type preferenceTask struct {
 
 // loss records compute_loss of TRL's trainer.
 func (p *preferenceTask) loss(f *frame, b TextBatch) *tensor {
-	g := f.FuncFrame(b.IDs, b.Padding)
+	g := f.FunctionFrame(b.IDs, b.Padding)
 	if p.usesLLaMAFactoryKTO() {
 		logps := p.llamaFactoryLogProbs(g, b, p.task.model)
 		return g.Return(p.dpoLoss(g, b, logps, nil))
@@ -62,7 +62,7 @@ func (p *preferenceTask) forward(f *frame, b TextBatch, model *modelCaller) (log
 		logits = f.Bind(model.castLogits(f, b))
 		return logits, f.Bind(p.logps(f, logits, b.IDs))
 	}
-	g := f.FuncFrame(b.IDs)
+	g := f.FunctionFrame(b.IDs)
 	y := g.Bind(model.castLogits(g, b))
 	if p.objective.LikeTrainer == models.AsLLaMAFactory || p.objective.LikeTrainer == models.AsTorchtune {
 		g.Set(&y, y.To(trace.F32))
@@ -90,7 +90,7 @@ func (p *preferenceTask) usesTiledLogProbs(f *frame) bool {
 // torchtuneLogProbs returns the log-probabilities of chosen answers, then of rejected ones, as torchtune's
 // full_dpo_distributed does.
 func (p *preferenceTask) torchtuneLogProbs(f *frame, logits, ids *tensor) *tensor {
-	rows, g := ids.Size(0), f.FuncFrame(logits, ids)
+	rows, g := ids.Size(0), f.FunctionFrame(logits, ids)
 	chosen := g.Bind(p.logps(g, logits.Slice(0, 0, rows/2), ids.Slice(0, 0, rows/2)))
 	rejected := g.Bind(p.logps(g, logits.Slice(0, rows/2, rows), ids.Slice(0, rows/2, rows)))
 	return g.Return(trace.Cat(0, chosen, rejected))
@@ -98,7 +98,7 @@ func (p *preferenceTask) torchtuneLogProbs(f *frame, logits, ids *tensor) *tenso
 
 func (p *preferenceTask) noGradLogProbs(f *frame, b TextBatch, model *modelCaller) (logps *tensor) {
 	f.Tape().NoGrad(func() {
-		g := f.FuncFrame(b.IDs)
+		g := f.FunctionFrame(b.IDs)
 		_, logps = p.forward(g, b, model)
 		g.End(logps)
 	})
@@ -113,7 +113,7 @@ func (p *preferenceTask) usesLLaMAFactoryKTO() bool {
 // llamaFactoryLogProbs records concatenated_forward of LLaMA-Factory's KTO trainer. The batch's logits are still held
 // while logits of unrelated answers are computed. f holds copies of the logits of desirable and undesirable answers.
 func (p *preferenceTask) llamaFactoryLogProbs(f *frame, b TextBatch, model *modelCaller) (logps *tensor) {
-	g := f.FuncFrame(b.IDs)
+	g := f.FunctionFrame(b.IDs)
 	logits, logps := p.forward(g, b, model)
 	g.Bind(p.noGradLogProbs(g, b, model))
 	picked := g.Bind(chosenLogits(logits, logits.Size(0)))
@@ -124,7 +124,7 @@ func (p *preferenceTask) llamaFactoryLogProbs(f *frame, b TextBatch, model *mode
 
 // logps returns the log-probabilities of labels, summed over each row's tokens.
 func (p *preferenceTask) logps(f *frame, logits, ids *tensor) *tensor {
-	g := f.FuncFrame(logits, ids)
+	g := f.FunctionFrame(logits, ids)
 	labels := g.Bind(ids.Slice(-1, 1, ids.Size(-1)))
 	shifted := g.Bind(logits.Slice(1, 0, logits.Size(1)-1))
 	var each *tensor
@@ -151,7 +151,7 @@ func selectiveLogSoftmax(f *frame, logits, labels *tensor, trainer string) *tens
 	if trainer == "" && f.Tape().Rules().Libraries.LogKernels {
 		return kernelLogProbs(f, logits, labels, 4)
 	}
-	g := f.FuncFrame(logits, labels)
+	g := f.FunctionFrame(logits, labels)
 	if trainer == models.AsAxolotl { // a kernel like TRL's, without entropies, of a copy of the logits
 		flat, index := g.Bind(logits.Reshape(-1, logits.Size(-1))), g.Bind(labels.Reshape(-1))
 		return g.Return(kernelLogProbs(g, flat, index, 2).View(labels.Shape()...))
@@ -185,7 +185,7 @@ func (p *preferenceTask) dpoLoss(f *frame, b TextBatch, logps, kl *tensor) *tens
 		f.Tape().NoGrad(func() {
 			p.task.withReference(func(model *modelCaller) {
 				if p.usesLLaMAFactoryKTO() {
-					g := f.FuncFrame(b.IDs)
+					g := f.FunctionFrame(b.IDs)
 					reference = p.llamaFactoryLogProbs(g, b, model)
 					g.End(reference)
 					f.Bind(reference)
@@ -237,7 +237,7 @@ func (p *preferenceTask) oddsOrMargins(parts []*tensor) *tensor {
 // chosenAnswersLoss records TRL's cross_entropy_loss of the chosen answers, the first half of the rows.
 func chosenAnswersLoss(f *frame, logits, ids *tensor) *tensor {
 	rows := logits.Size(0) / 2
-	g := f.FuncFrame(logits, ids)
+	g := f.FunctionFrame(logits, ids)
 	chosen := g.Bind(logits.Slice(0, 0, rows).Slice(1, 0, logits.Size(1)-1).Contiguous())
 	labels := g.Bind(ids.Slice(0, 0, rows).Slice(1, 1, ids.Size(1)).Contiguous())
 	return g.Return(chosen.View(-1, chosen.Size(-1)).CrossEntropy(labels.View(-1)))
@@ -249,7 +249,7 @@ const entropyRows = 128
 // recordEntropies records TRL's entropy_from_logits of logits [rows, tokens, vocabulary]. Only the first chunk is
 // recorded, since later chunks reuse its memory.
 func recordEntropies(f *frame, logits *tensor) {
-	g := f.FuncFrame(logits)
+	g := f.FunctionFrame(logits)
 	flat := g.Bind(logits.Reshape(-1, logits.Size(-1)))
 	log := g.Bind(flat.Slice(0, 0, min(entropyRows, flat.Size(0))).LogSoftmax(-1))
 	g.Discard(log.Exp().Mul(log).Sum(false, -1))
@@ -261,7 +261,7 @@ func recordEntropies(f *frame, logits *tensor) {
 // desirable.
 func (p *preferenceTask) logMetrics(f *frame, logits *tensor) {
 	f.Tape().NoGrad(func() {
-		g := f.FuncFrame()
+		g := f.FunctionFrame()
 		shifted := g.Bind(logits.Detach().Slice(1, 0, logits.Size(1)-1))
 		if p.objective.LikeTrainer == "" && !f.Tape().Rules().Libraries.LogKernels {
 			recordEntropies(g, shifted)
@@ -289,7 +289,7 @@ func chosenLogits(scores *tensor, n int64) *tensor {
 
 // rewardLoss computes the loss of pairs of scores in TRL's RewardTrainer.
 func rewardLoss(f *frame, logits *tensor) *tensor {
-	g := f.FuncFrame(logits)
+	g := f.FunctionFrame(logits)
 	parts := g.BindAll(logits.Squeeze(-1).Chunk(2, 0))
 	return g.Return(parts[0].Sub(parts[1]).LogSigmoid().Neg().Mean(false))
 }

@@ -37,19 +37,19 @@ func (c ContextParallel) keysSeen(local int64) int64 { return (c.Rank + 1) * loc
 // llama3Forward records llama3_flash_attn_varlen_forward.
 func (c ContextParallel) llama3Forward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 	t := f.Tape()
-	g := f.FuncFrame(q, k, v)
+	g := f.FunctionFrame(q, k, v)
 	local, heads, keyHeads, size := q.Size(0), q.Size(1), k.Size(1), q.Size(2)
 	all := g.Bind(t.Empty(k.DType(), 2, local*c.Ranks, 1, size))
 	var ys, sums []*tensor
 	for i := range keyHeads {
-		h := g.FuncFrame()
+		h := g.FunctionFrame()
 		part := g.Bind(q.Slice(1, i*heads/keyHeads, (i+1)*heads/keyHeads))
 		key := h.Bind(k.Slice(1, i, i+1).Contiguous())
 		value := h.Bind(v.Slice(1, i, i+1).Contiguous())
 		t.Collective(program.AllGather, c.Ranks, all, key)
 		t.Collective(program.AllGather, c.Ranks, all, value)
 		h.End()
-		h = g.FuncFrame()
+		h = g.FunctionFrame()
 		out, s := flashKernels{h}.forward(part, c.keysSeen(local), heads/keyHeads, local)
 		ys, sums = append(ys, g.Bind(out)), append(sums, g.Bind(s))
 		h.End()
@@ -61,7 +61,7 @@ func (c ContextParallel) llama3Forward(f *frame, q, k, v *tensor) (y, lse *tenso
 // llama3Backward records llama3_flash_attn_varlen_backward.
 func (c ContextParallel) llama3Backward(f *frame, q, k, v *tensor) []*tensor {
 	t := f.Tape()
-	g := f.FuncFrame(q, k, v)
+	g := f.FunctionFrame(q, k, v)
 	local, heads, keyHeads, size := q.Size(0), q.Size(1), k.Size(1), q.Size(2)
 	all := g.Bind(t.Empty(k.DType(), 2, local*c.Ranks, 1, size))
 	sums := g.Bind(t.Empty(k.DType(), 2, local*c.Ranks, 1, size))
@@ -98,11 +98,11 @@ func (c ContextParallel) sendToNext(f *frame, x *tensor) *tensor {
 
 // ringForward records ring_flash_attn_forward of ring-flash-attention.
 func (c ContextParallel) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
-	g := f.FuncFrame(q, k, v)
+	g := f.FunctionFrame(q, k, v)
 	batch, local, heads := q.Size(0), q.Size(1), q.Size(2)
 	var out, sums, block, blockSums *tensor
 	for step := range c.Ranks {
-		h := g.FuncFrame()
+		h := g.FunctionFrame()
 		key, value := k, v
 		if step+1 < c.Ranks {
 			key, value = c.sendToNext(h, k), c.sendToNext(h, v)
@@ -111,7 +111,7 @@ func (c ContextParallel) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor)
 			b, s := flashKernels{h}.forward(q, local, batch, heads, local)
 			g.Set(&block, b)
 			g.Set(&blockSums, s)
-			u := h.FuncFrame()
+			u := h.FunctionFrame()
 			c.mergeBlock(u, g, block, blockSums, &out, &sums)
 			u.End()
 		}
@@ -142,14 +142,14 @@ func (c ContextParallel) mergeBlock(f, g *frame, block, blockSums *tensor, out, 
 // ringBackward records ring_flash_attn_backward of ring-flash-attention.
 func (c ContextParallel) ringBackward(f *frame, q, k, v *tensor) []*tensor {
 	t := f.Tape()
-	g := f.FuncFrame(q, k, v)
+	g := f.FunctionFrame(q, k, v)
 	batch, local, heads, keyHeads := q.Size(0), q.Size(1), q.Size(2), k.Size(2)
 	rows := ceil.Multiple(local, 128)
 	blockQ, blockK, blockV := g.Bind(t.Empty(q.DType(), q.Shape()...)), g.Bind(t.Empty(k.DType(), k.Shape()...)),
 		g.Bind(t.Empty(v.DType(), v.Shape()...))
 	var dq, dk, dv, nextK, nextV *tensor
 	for step := range c.Ranks {
-		h := g.FuncFrame()
+		h := g.FunctionFrame()
 		key, value := k, v
 		if step+1 < c.Ranks {
 			key, value = c.sendToNext(h, k), c.sendToNext(h, v)

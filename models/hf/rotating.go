@@ -10,7 +10,7 @@ func (c ContextParallel) torchRingAttention() *trace.Function {
 	return &trace.Function{
 		Name: "ScaledDotProductFlashAttentionBackward0",
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-			r := &torchRing{ContextParallel: c, f: f.FuncFrame(in...), q: in[0], k: in[1], v: in[2]}
+			r := &torchRing{ContextParallel: c, f: f.FunctionFrame(in...), q: in[0], k: in[1], v: in[2]}
 			kept := r.forward()
 			r.f.End(kept...)
 			f.BindAll(kept)
@@ -18,7 +18,7 @@ func (c ContextParallel) torchRingAttention() *trace.Function {
 			return kept[:1]
 		},
 		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
-			r := &torchRing{ContextParallel: c, f: f.FuncFrame(), q: ctx.Saved(1), k: ctx.Saved(0), v: ctx.Saved(2)}
+			r := &torchRing{ContextParallel: c, f: f.FunctionFrame(), q: ctx.Saved(1), k: ctx.Saved(0), v: ctx.Saved(2)}
 			d := r.backward(ctx.Saved(3), ctx.Saved(4), grads[0])
 			r.f.End(d...)
 			return d
@@ -27,7 +27,7 @@ func (c ContextParallel) torchRingAttention() *trace.Function {
 }
 
 func (c ContextParallel) callTorchRing(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
-	g := f.FuncFrame(q, k, v)
+	g := f.FunctionFrame(q, k, v)
 	if o.Groups > 1 && o.RepeatKV {
 		g.Set(&k, repeatHeads(g, k, o.Groups))
 		g.Set(&v, repeatHeads(g, v, o.Groups))
@@ -54,7 +54,7 @@ func halfOfChunks(f *frame, x *tensor, i int64) *tensor {
 
 // concatFlat computes torch.cat([x.flatten(), y.flatten()]).
 func concatFlat(f *frame, x, y *tensor) *tensor {
-	g := f.FuncFrame(x, y)
+	g := f.FunctionFrame(x, y)
 	return g.Return(trace.Cat(0, g.Bind(x.Reshape(-1)), g.Bind(y.Reshape(-1))))
 }
 
@@ -119,7 +119,7 @@ func (r *torchRing) forward() []*tensor {
 
 // merge records _SDPAMerger.step; a late block updates only the second half of the tokens.
 func (r *torchRing) merge(y, lse *tensor, late bool, out, sums **tensor) {
-	g := r.f.FuncFrame(y, lse)
+	g := r.f.FunctionFrame(y, lse)
 	wide := g.Bind(y.To(trace.F32))
 	block := g.Bind(lse.Unsqueeze(-1))
 	if *out == nil {
@@ -146,7 +146,7 @@ func (r *torchRing) merge(y, lse *tensor, late bool, out, sums **tensor) {
 
 // addToHalf records PyTorch's _partial_update(x, part, add=True): it adds to half i of x and concatenates the halves.
 func addToHalf(f *frame, x, part *tensor, i int) *tensor {
-	g := f.FuncFrame(x, part)
+	g := f.FunctionFrame(x, part)
 	halves := g.BindAll(x.Chunk(2, tokenDimension))
 	halves[i].AddInPlace(part)
 	return g.Return(trace.Cat(tokenDimension, halves...))

@@ -305,7 +305,7 @@ func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 // promptedLoss returns the loss of a batch with virtual tokens before each row, which labels and mask cover
 // (PeftModelForCausalLM.forward).
 func (t *TextTask) promptedLoss(f *frame) *tensor {
-	b, g := t.batch, f.FuncFrame(t.batch.IDs, t.batch.Labels, t.batch.Padding)
+	b, g := t.batch, f.FunctionFrame(t.batch.IDs, t.batch.Labels, t.batch.Padding)
 	t.embeddingMethod.SetCaller(g)
 	n := t.embeddingMethod.VirtualTokens()
 	if n > 0 && b.Padding != nil {

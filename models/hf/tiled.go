@@ -32,7 +32,7 @@ func TiledForward(f *frame, x *tensor, tiles Tiles, ps []*nn.Parameter, half fun
 		}
 	}
 	own := func(f *frame, x *tensor) *tensor { // called as a plain Python function, not as a module
-		g := f.FuncFrame(x)
+		g := f.FunctionFrame(x)
 		return g.Return(half(g, x))
 	}
 	trained := lists.Filter(ps, func(p *nn.Parameter) bool { return p.RequiresGrad() })
@@ -48,7 +48,7 @@ func tiledMLP(n int64, trained []*nn.Parameter, half func(f *frame, x *tensor) *
 			ctx.SaveForBackward(in[0])
 			tiles := f.BindList(in[0].Chunk(n, 1))
 			outputs := make([]*tensor, len(tiles))
-			list := f.FuncFrame()
+			list := f.FunctionFrame()
 			for i, tile := range tiles {
 				outputs[i] = list.Bind(half(list, tile))
 			}

@@ -17,7 +17,7 @@ const (
 )
 
 func tiledLoss(f *frame, x, weight, labels *tensor) *tensor {
-	g := f.FuncFrame(x, labels)
+	g := f.FunctionFrame(x, labels)
 	logs := fusedForward(g, x, weight, labels, 0, trace.F32, trace.Bool) // is_top1, entropy
 	return g.Return(logs[0].Neg().Sum(false).DivScalar())
 }
@@ -25,7 +25,7 @@ func tiledLoss(f *frame, x, weight, labels *tensor) *tensor {
 // loggedLoss records compute_loss of SFTTrainer up to TRL 1.14 on the model's logits. It logs their entropies and the
 // accuracy of tokens.
 func (c *modelCaller) loggedLoss(f *frame, b TextBatch) (loss *tensor) {
-	t, g := f.Tape(), f.FuncFrame(b.IDs, b.Padding, b.Labels)
+	t, g := f.Tape(), f.FunctionFrame(b.IDs, b.Padding, b.Labels)
 	logits := g.Bind(c.text.autocast(g, b, func(f *frame, b TextBatch) *tensor {
 		h := f.ModuleFrame(c.net, b.IDs, b.Padding, b.Labels)
 		c.text.Context.shardBatch(h, &b)
@@ -36,7 +36,7 @@ func (c *modelCaller) loggedLoss(f *frame, b TextBatch) (loss *tensor) {
 		return h.Return(y)
 	}))
 	t.NoGrad(func() {
-		h := g.FuncFrame(logits)
+		h := g.FunctionFrame(logits)
 		shifted := h.Bind(logits.Slice(1, 0, logits.Size(1)-1))
 		if !t.Rules().Libraries.LogKernels {
 			recordEntropies(h, shifted)
@@ -51,7 +51,7 @@ func (c *modelCaller) loggedLoss(f *frame, b TextBatch) (loss *tensor) {
 // states [rows, length, width] and token labels. The last keep tokens of a row count; zero means all. It returns
 // log-probabilities [rows, length - 1], and as many logged numbers of each type. The logits exist one tile at a time.
 func fusedForward(f *frame, x, weight, labels *tensor, keep int64, types ...trace.DType) []*tensor {
-	t, g := f.Tape(), f.FuncFrame(x, labels)
+	t, g := f.Tape(), f.FunctionFrame(x, labels)
 	g.Set(&x, x.Slice(1, 0, x.Size(1)-1))
 	g.Set(&labels, labels.Slice(1, 1, labels.Size(1)))
 	mask := g.Bind(labels.EqScalar())
@@ -172,7 +172,7 @@ func kernelLogProbs(f *frame, logits, labels *tensor, results int) *tensor {
 // checkpointedLoss records _chunked_cross_entropy_loss of SFTTrainer in TRL 1.7 to 1.14: chunks of tokens whose
 // logits backward recomputes. All tokens count.
 func checkpointedLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame, scores **tensor)) *tensor {
-	t, g := f.Tape(), f.FuncFrame(x, labels)
+	t, g := f.Tape(), f.FunctionFrame(x, labels)
 	g.Set(&x, x.Slice(1, 0, x.Size(1)-1).Reshape(-1, x.Size(-1)))
 	g.Set(&labels, labels.Slice(1, 1, labels.Size(1)).Reshape(-1))
 	order := g.Bind(t.New("argsort", program.Activations, trace.I64, labels.Numel()))
@@ -194,7 +194,7 @@ func checkpointedLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame,
 
 // chunkLoss records _chunk: a chunk's loss, the number of its right tokens, and their entropy.
 func chunkLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame, scores **tensor)) []*tensor {
-	g := f.FuncFrame(x, weight, labels)
+	g := f.FunctionFrame(x, weight, labels)
 	var scores *tensor
 	if f.Tape().Rules().Libraries.ChunksInHalf {
 		scores = g.Bind(x.Matmul(weight.To(x.DType()).T()).To(trace.F32))

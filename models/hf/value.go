@@ -42,7 +42,7 @@ type rewardModelLoss struct {
 
 // loss records compute_loss of LLaMA-Factory's reward trainer.
 func (v *rewardModelLoss) loss(f *frame, b TextBatch) *tensor {
-	g := f.FuncFrame(b.IDs, b.Padding)
+	g := f.FunctionFrame(b.IDs, b.Padding)
 	values := g.Bind(v.values(g, b))
 	parts := g.BindAll(values.Chunk(2, 0))
 	for i, x := range parts {
@@ -56,7 +56,7 @@ func (v *rewardModelLoss) loss(f *frame, b TextBatch) *tensor {
 func (v *rewardModelLoss) values(f *frame, b TextBatch) *tensor {
 	var value, logits *tensor
 	on := false
-	g := f.FuncFrame(b.IDs, b.Padding)
+	g := f.FunctionFrame(b.IDs, b.Padding)
 	train.Autocast(f.Tape(), v.model.text.AMP, func() {
 		h := g.ModuleFrame(v.net, b.IDs, b.Padding)
 		logits = h.Bind(v.model.callWithStates(h, b, func(x *tensor) { value = h.Bind(x) }))

@@ -8,7 +8,7 @@ import (
 // CausalLMLoss records LigerForCausalLMLoss of hidden states [batch, length, width] and an output weight [vocabulary,
 // width]. It never holds all logits.
 func CausalLMLoss(f *frame, x, weight, labels *tensor) *tensor {
-	g := f.FuncFrame(x, labels)
+	g := f.FunctionFrame(x, labels)
 	g.Set(&labels, labels.Pad(0, 1))
 	shifted := g.Bind(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
 	g.Set(&x, x.View(-1, x.Size(-1)))
@@ -20,7 +20,7 @@ func CausalLMLoss(f *frame, x, weight, labels *tensor) *tensor {
 // LinearCrossEntropy records LigerFusedLinearCrossEntropyLoss of hidden states [..., width], an output weight
 // [vocabulary, width], and a label for each token.
 func LinearCrossEntropy(f *frame, x, weight, labels *tensor) *tensor {
-	g := f.FuncFrame(x, labels)
+	g := f.FunctionFrame(x, labels)
 	g.Set(&x, x.View(-1, x.Size(-1)))
 	g.Set(&labels, labels.View(-1))
 	loss := g.Apply(fusedLinearCrossEntropy(), x, weight, labels)[0]
@@ -44,7 +44,7 @@ func fusedLinearCrossEntropy() *trace.Function {
 	return &trace.Function{
 		Name: "LigerFusedLinearCrossEntropyFunctionBackward", AMP: true,
 		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-			g := f.FuncFrame(in...)
+			g := f.FunctionFrame(in...)
 			loss, dx, dw := lossAndGradients(g, in[0], in[1], in[2], ctx.NeedsInputGrad(1))
 			g.End(loss, dx, dw)
 			f.Bind(dx)
@@ -93,7 +93,7 @@ func lossAndGradients(f *frame, x, weight, labels *tensor, weightNeeds bool) (lo
 // and the weight. scores is memory for the logits, nil if each product allocates its own under autocast.
 func chunkGradients(f *frame, scores, x, weight, dx, dw *tensor) {
 	t := f.Tape()
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	rows, work := x.Size(0), 2*x.Numel()*weight.Size(0)
 	if scores != nil {
 		y := g.Bind(scores.Slice(0, 0, rows))
@@ -116,7 +116,7 @@ func weightGradient(f *frame, scores, x, dw *tensor) {
 		return
 	}
 	t := f.Tape()
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	if scores.DType().IsHalf() && trace.GPUProperty(t, func(gpu trace.GPU) bool { return gpu.Capability >= 80 }) &&
 		(dw.DType() == trace.F32 || dw.DType() == scores.DType()) {
 		part := g.Bind(x.To(scores.DType()))

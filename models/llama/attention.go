@@ -220,7 +220,7 @@ func (a *attention) applyRotary(f *frame, q, k **tensor, cos, sin *tensor) {
 
 // queryScale records get_llama_4_attn_scale of transformers' Ministral 3.
 func queryScale(f *frame, positions *tensor) *tensor {
-	g := f.FuncFrame(positions)
+	g := f.FunctionFrame(positions)
 	scaling := g.Bind(positions.DivScalar().Unary("floor").AddScalar().Log().MulScalar().AddScalar())
 	return g.Return(scaling.Unsqueeze(1).Unsqueeze(-1))
 }
@@ -264,7 +264,7 @@ func (a *attention) forwardWithPrompt(f *frame, x *tensor, in inputs) *tensor {
 
 // promptQuery records llama_compute_query_states of peft's adaption_prompt/utils.py.
 func (a *attention) promptQuery(f *frame, x *tensor, in inputs) *tensor {
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	q := g.Bind(hf.SplitHeads(g.Call(a.QProj, x), a.c.HeadSize))
 	g.Bind(hf.SplitHeads(g.Call(a.VProj, x), a.c.HeadSize))
 	cos, sin := g.Bind(in.cos.Unsqueeze(1)), g.Bind(in.sin.Unsqueeze(1))

@@ -107,7 +107,7 @@ func (d *deltaNet) projectFused(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	all := f.Bind(f.Call(d.InProjQkvz, x))
 	others := f.Bind(f.Call(d.InProjBa, x))
 	each := s.ValueHeads / s.KeyHeads
-	g := f.FuncFrame(all, others)
+	g := f.FunctionFrame(all, others)
 	g.Set(&all, all.View(batch, length, s.KeyHeads, 2*s.KeySize+2*each*s.ValueSize))
 	g.Set(&others, others.View(batch, length, s.KeyHeads, 2*each))
 	parts := g.BindAll(all.SplitSizes([]int64{s.KeySize, s.KeySize, each * s.ValueSize, each * s.ValueSize}, 3))
@@ -133,7 +133,7 @@ func (d *deltaNet) projectFused(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 // chunkDeltaRule records torch_chunk_gated_delta_rule over query and key [batch, length, key heads, size], value
 // [batch, length, value heads, size], decay and beta [batch, length, value heads].
 func (d *deltaNet) chunkDeltaRule(f *frame, query, key, value, decay, beta *tensor) *tensor {
-	g := f.FuncFrame(query, key, value, decay, beta)
+	g := f.FunctionFrame(query, key, value, decay, beta)
 	s, dtype, length := d.c.DeltaNet, query.DType(), query.Size(1)
 	if s.KeyHeads != s.ValueHeads {
 		g.Set(&query, query.RepeatInterleave(s.ValueHeads/s.KeyHeads, 2))
@@ -201,7 +201,7 @@ func (d *deltaNet) runChunks(f *frame, query, key **tensor, keys, values, decay 
 
 // l2Normalize records l2norm of transformers' modeling_qwen3_next.py: x * rsqrt(sum(x*x) + eps).
 func l2Normalize(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	inverse := g.Bind(x.Mul(x).Sum(true, -1).AddScalar().Rsqrt())
 	return g.Return(x.Mul(inverse))
 }
@@ -224,7 +224,7 @@ func (n *deltaNorm) call(f *frame, x, gate *tensor) *tensor {
 // oldChunkDeltaRule records torch_chunk_gated_delta_rule before transformers 5.17 over the tensors of
 // [deltaNet.chunkDeltaRule], in which query and key have as many heads as value.
 func (d *deltaNet) oldChunkDeltaRule(f *frame, query, key, value, decay, beta *tensor) *tensor {
-	g, dtype, length := f.FuncFrame(query, key, value, decay, beta), query.DType(), query.Size(1)
+	g, dtype, length := f.FunctionFrame(query, key, value, decay, beta), query.DType(), query.Size(1)
 	g.Set(&query, l2Normalize(g, query))
 	g.Set(&key, l2Normalize(g, key))
 	rebindAll(g, func(x *tensor) *tensor {

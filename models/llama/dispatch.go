@@ -55,14 +55,14 @@ func (e *ExpertWeights) deepEPForward(f *frame, x, chosen, weights *tensor) *ten
 
 // maskedForward records axolotl's _grouped_mm_local: tokens of other ranks' experts go to expert 0 with weight zero.
 func (e *ExpertWeights) maskedForward(f *frame, x, chosen, weights *tensor) *tensor {
-	g := f.FuncFrame(x, chosen, weights)
-	h := g.FuncFrame(chosen, weights)
+	g := f.FunctionFrame(x, chosen, weights)
+	h := g.FunctionFrame(chosen, weights)
 	safe := h.Bind(trace.Where(chosen.EqScalar(), chosen, chosen.ZerosLike()))
 	valid := h.Bind(chosen.EqScalar().To(weights.DType()))
 	left := h.Bind(weights.Mul(valid))
 	h.End(safe, left)
 	g.BindAll([]*tensor{safe, left})
-	k := g.FuncFrame(x, safe, left)
+	k := g.FunctionFrame(x, safe, left)
 	y := e.groupedProducts(k, x, safe, left, nil)
 	k.End(y)
 	return g.Return(y)
@@ -73,7 +73,7 @@ func (e *ExpertWeights) maskedForward(f *frame, x, chosen, weights *tensor) *ten
 func (e *ExpertWeights) allToAllForward(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
 	local := e.localWeights(g)
-	h := g.FuncFrame(x, chosen, weights)
+	h := g.FunctionFrame(x, chosen, weights)
 	if c := e.c.Experts; c.Tensor == c.Ranks && !g.Tape().RequiresGrad(x) {
 		out := g.Bind(h.Return(e.allReduceForward(h, x, chosen, weights, local)))
 		return g.Return(out.To(x.DType()))
@@ -86,14 +86,14 @@ func (e *ExpertWeights) allToAllForward(f *frame, x, chosen, weights *tensor) *t
 
 // runLocal calls the experts' own forward with the rank's weights.
 func (e *ExpertWeights) runLocal(f *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
-	g := f.FuncFrame(x, chosen, weights)
+	g := f.FunctionFrame(x, chosen, weights)
 	return g.Return(e.groupedProducts(g, x, chosen, weights, local))
 }
 
 // allReduceForward records AllReduceEP, which AutoEP uses without gradients if all ranks have the same tokens: each
 // rank runs its experts on all tokens, and an all-reduce sums the results.
 func (e *ExpertWeights) allReduceForward(f *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
-	g := f.FuncFrame(x, chosen, weights)
+	g := f.FunctionFrame(x, chosen, weights)
 	others := g.Bind(trace.Compare("ne_Scalar", chosen.FloorDivide(trace.IntNumber)))
 	numbers := g.Bind(trace.WhereScalar(others, trace.Pointwise("remainder_Scalar", 1, chosen)))
 	y := g.Bind(e.runLocal(g, x, numbers, weights.MaskedFill(others), local))
@@ -119,7 +119,7 @@ func (e *ExpertWeights) tensorParallelForward(f *frame, x, chosen, weights *tens
 // experts, the indices of their experts, weights of one, the order in which the rank sent its own pairs, and the
 // weights of these. Ranks with the same tokens each send a part of them.
 func (e *ExpertWeights) dispatchTokens(f *frame, x, chosen, weights *tensor) (tokens, ids, ones, order, share *tensor) {
-	g := f.FuncFrame(x, chosen, weights)
+	g := f.FunctionFrame(x, chosen, weights)
 	t, n := g.Tape(), e.c.Experts.Ranks
 	if ranks := e.c.Experts.Tensor; ranks > 1 {
 		for _, all := range []**tensor{&x, &chosen, &weights} {
@@ -149,7 +149,7 @@ func (e *ExpertWeights) dispatchTokens(f *frame, x, chosen, weights *tensor) (to
 // combineTokens records _combine_tokens of transformers' AllToAllEP: it weights the experts' results for the rank's own
 // pairs and sums them for each token. Ranks with the same tokens gather all rows.
 func (e *ExpertWeights) combineTokens(f *frame, y, order, weights *tensor, rows int64) *tensor {
-	g := f.FuncFrame(y, order, weights)
+	g := f.FunctionFrame(y, order, weights)
 	back := g.Bind(y.AllToAll(e.c.Experts.Ranks, order.Size(0)))
 	pairs := g.Bind(back.EmptyLike())
 	g.Set(&pairs, pairs.IndexPutInPlace([]*tensor{order}, back, false))

@@ -84,7 +84,7 @@ func (l *expertList) expertTokens(f *frame, mask *tensor, pairs int64, i int, ro
 
 // deepseekV3MoE records DeepseekV3MoE.moe, which sums in the data type of the weights.
 func (l *expertList) deepseekV3MoE(f *frame, x, chosen, weights *tensor) *tensor {
-	g := f.FuncFrame(x, chosen, weights)
+	g := f.FunctionFrame(x, chosen, weights)
 	y := g.Bind(x.FilledLike("zeros_like", weights.DType()))
 	all := g.Bind(chosen.OneHot(l.c.Experts.Count))
 	g.Set(&all, all.Permute(2, 0, 1))
@@ -103,7 +103,7 @@ func (l *expertList) deepseekV3MoE(f *frame, x, chosen, weights *tensor) *tensor
 
 // deepseekV2MoE records DeepseekV2MoE.moe, which sorts tokens by expert and concatenates the experts' results.
 func (l *expertList) deepseekV2MoE(f *frame, x, chosen, weights *tensor) *tensor {
-	g, pairs, n := f.FuncFrame(x, chosen, weights), chosen.Numel(), l.c.Experts.Count
+	g, pairs, n := f.FunctionFrame(x, chosen, weights), chosen.Numel(), l.c.Experts.Count
 	counts := g.Bind(g.Tape().Zeros(trace.I64, chosen.Size(0), n))
 	counts.ScatterInPlace(chosen)
 	g.Bind(counts.Sum(false, 0))

@@ -336,14 +336,14 @@ func (e *ExpertWeights) applyGate(f *frame, x *tensor) *tensor {
 	if e.c.Experts.Clamped {
 		return applyClampedGate(f, x)
 	}
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	parts := g.BindAll(x.Chunk(2, -1))
 	return g.Return(g.Call(e.ActFn, parts[0]).Mul(parts[1]))
 }
 
 // applyClampedGate records transformers' GptOssExperts._apply_gate.
 func applyClampedGate(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	gate := g.Bind(x.SliceStep(-1, 0, x.Size(-1), 2))
 	up := g.Bind(x.SliceStep(-1, 1, x.Size(-1), 2))
 	g.Set(&gate, gate.ClampOneSided())
@@ -354,7 +354,7 @@ func applyClampedGate(f *frame, x *tensor) *tensor {
 
 // groupedLinear records transformers' _grouped_linear, which autocast does not affect; bias can be nil.
 func (e *ExpertWeights) groupedLinear(f *frame, x, weight, bias, ends *tensor) *tensor {
-	g := f.FuncFrame(x, bias)
+	g := f.FunctionFrame(x, bias)
 	if !e.c.Experts.Clamped {
 		weight = weight.Transpose(-2, -1)
 	}

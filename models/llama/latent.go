@@ -108,7 +108,7 @@ func (l *latentAttention) applyRotary(f *frame, q, k, cos, sin *tensor) (*tensor
 
 // rotatePairs records apply_rotary_pos_emb_interleave of transformers' DeepSeek V3.
 func rotatePairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
-	g := f.FuncFrame(q, k, cos, sin)
+	g := f.FunctionFrame(q, k, cos, sin)
 	half := cos.Size(-1) / 2
 	g.Set(&cos, cos.Slice(-1, 0, half).Unsqueeze(1))
 	g.Set(&sin, sin.Slice(-1, 0, half).Unsqueeze(1))
@@ -127,7 +127,7 @@ func rotatePairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 
 // rotateComplex records apply_rotary_emb of DeepSeek V2, in which neighboring elements form complex numbers.
 func rotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
-	g := f.FuncFrame(q, k, angles)
+	g := f.FunctionFrame(q, k, angles)
 	qs := g.Bind(complexPairs(q))
 	ks := g.Bind(complexPairs(k))
 	g.Set(&angles, angles.Unsqueeze(1))
@@ -145,7 +145,7 @@ func complexPairs(x *tensor) *tensor {
 // expandKV records expand_kv of transformers' latent attention: keys and values of all heads from latent vectors
 // [batch, 1, length, rank] and the rotated part of the keys.
 func (l *latentAttention) expandKV(f *frame, x, turned *tensor) (key, value *tensor) {
-	g := f.FuncFrame(x, turned)
+	g := f.FunctionFrame(x, turned)
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(2)
 	g.Set(&x, g.Call(l.KvBProj, x).View(batch, length, -1, s.NoPE+s.Value).Transpose(1, 2))
 	parts := g.BindAll(x.SplitSizes([]int64{s.NoPE, s.Value}, -1))

@@ -77,7 +77,7 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 
 // applyRotary records apply_rotary_emb of transformers' Llama 4 over query and key [batch, length, heads, size].
 func (a *llama4Attention) applyRotary(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
-	g := f.FuncFrame(q, k, angles)
+	g := f.FunctionFrame(q, k, angles)
 	qs := g.Bind(complexPairs(q))
 	ks := g.Bind(complexPairs(k))
 	turned := func(x *tensor) *tensor { return g.Bind(x.Mul(angles.Unsqueeze(2)).ViewAsReal().Flatten(3, -1)) }

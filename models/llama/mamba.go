@@ -65,7 +65,7 @@ func (m *mambaMixer) call(f *frame, x, mask *tensor) *tensor {
 
 // zeroPadding records apply_mask_to_padding_states of transformers' Mamba 2.
 func zeroPadding(f *frame, x, mask *tensor) *tensor {
-	g := f.FuncFrame(x, mask)
+	g := f.FunctionFrame(x, mask)
 	if mask != nil {
 		d := x.DType()
 		g.Set(&x, x.Mul(mask.Unsqueeze(-1)).To(d))
@@ -82,7 +82,7 @@ func newCausalConv(channels, kernel int64, bias bool) *nn.Conv {
 
 // causalConv records transformers' torch fallback of causal_conv1d_fn over x [batch, channels, length].
 func causalConv(f *frame, x *tensor, conv *nn.Conv) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	length, d := x.Size(2), x.DType()
 	args := conv.Args()
 	y := g.Bind(x.To(conv.Weight.DType).Conv(conv.Weight.Squeeze(1).Unsqueeze(1), conv.Bias.TensorOrNil(), args).
@@ -94,7 +94,7 @@ func causalConv(f *frame, x *tensor, conv *nn.Conv) *tensor {
 // scan records PyTorch's form of mamba2_chunk_scan: x is [batch, length, heads, size], steps [batch, length, heads],
 // b and c [batch, length, groups, state].
 func (m *mambaMixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
-	g := f.FuncFrame(x, steps, a, b, c)
+	g := f.FunctionFrame(x, steps, a, b, c)
 	s := m.c.Mamba
 	batch, length := x.Size(0), x.Size(1)
 	g.Set(&steps, steps.Add(m.DtBias.To(steps.DType())))
@@ -144,7 +144,7 @@ func (m *mambaMixer) passStates(f *frame, x, b, c, summed *tensor) (states, acro
 
 // padLength records pad_tensor_by_size of transformers' Mamba 2, which appends tokens to x.
 func padLength(f *frame, x *tensor, pad int64) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	pads := []int64{0, 0, 0, pad, 0, 0}
 	if len(x.Shape()) == 4 {
 		pads = []int64{0, 0, 0, 0, 0, pad, 0, 0}
@@ -154,7 +154,7 @@ func padLength(f *frame, x *tensor, pad int64) *tensor {
 
 // intoChunks records reshape_into_chunks of transformers' Mamba 2.
 func (m *mambaMixer) intoChunks(f *frame, x *tensor, pad int64) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	g.Set(&x, padLength(g, x, pad))
 	shape := append([]int64{x.Size(0), -1, m.c.Mamba.Chunk}, x.Shape()[2:]...)
 	return g.Return(x.Reshape(shape...))
@@ -162,7 +162,7 @@ func (m *mambaMixer) intoChunks(f *frame, x *tensor, pad int64) *tensor {
 
 // segmentSum records segment_sum of transformers' Mamba 2: sums of x [..., length] between any two positions.
 func segmentSum(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	t, n := g.Tape(), x.Size(-1)
 	g.Set(&x, x.Unsqueeze(-1).Expand(append(slices.Clone(x.Shape()), n)...))
 	mask := g.Bind(t.Filled("ones", trace.Bool, n, n).Tril())

@@ -94,7 +94,7 @@ func (m *rotary) gridAngles(f *frame, x, positions *tensor) (cos, sin *tensor) {
 
 // recomposeFrequencies records Qwen VL's recomposition_frequencies, which combines the angles of all position axes.
 func (m *rotary) recomposeFrequencies(f *frame, freq *tensor) *tensor {
-	g := f.FuncFrame(freq)
+	g := f.FunctionFrame(freq)
 	parts := g.BindAll(freq.Chunk(m.r.Grids, -1))
 	for i := range parts {
 		g.Set(&parts[i], parts[i].Select(0, int64(i)))
@@ -114,7 +114,7 @@ func (r Rotary) rotateHalf(f *frame, x *tensor) *tensor {
 	if !r.Interleaved {
 		return hf.RotateHalf(f, x)
 	}
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	x1 := g.Bind(x.SliceStep(-1, 0, x.Size(-1), 2))
 	x2 := g.Bind(x.SliceStep(-1, 1, x.Size(-1), 2))
 	return g.Return(trace.Stack(-1, x2.Neg(), x1).Flatten(-2, -1))
@@ -125,7 +125,7 @@ func (r Rotary) rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	if r.Inside {
 		return r.rotateParts(f, q, k, cos, sin)
 	}
-	g := f.FuncFrame(q, k, cos, sin)
+	g := f.FunctionFrame(q, k, cos, sin)
 	d := q.DType()
 	if r.InFloat32 {
 		g.Set(&q, q.To(trace.F32))
@@ -150,7 +150,7 @@ func (r Rotary) apply(f *frame, x, cos, sin *tensor) *tensor {
 
 // rotateHalves records _apply_rotary_emb of GPT-OSS.
 func rotateHalves(f *frame, x, cos, sin *tensor) *tensor {
-	g := f.FuncFrame(x, cos, sin)
+	g := f.FunctionFrame(x, cos, sin)
 	parts := g.BindAll(x.Chunk(2, -1))
 	first := g.Bind(parts[0].Mul(cos).Sub(parts[1].Mul(sin)))
 	second := g.Bind(parts[1].Mul(cos).Add(parts[0].Mul(sin)))
@@ -159,7 +159,7 @@ func rotateHalves(f *frame, x, cos, sin *tensor) *tensor {
 
 // rotateParts records apply_rotary_pos_emb of models that rotate only the first elements of each head.
 func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
-	g := f.FuncFrame(q, k, cos, sin)
+	g := f.FunctionFrame(q, k, cos, sin)
 	g.Set(&cos, cos.Unsqueeze(1))
 	g.Set(&sin, sin.Unsqueeze(1))
 	qs := r.splitRotated(g, q, cos.Size(-1))

@@ -170,7 +170,7 @@ func (h *hyperboloid) Forward(f *frame, x *tensor) *tensor {
 
 // lorentzDistance returns the distance of points u [n, d] and v [n, d] or [n, k, d].
 func lorentzDistance(f *frame, u, v *tensor) *tensor {
-	g := f.FuncFrame(u, v)
+	g := f.FunctionFrame(u, v)
 	if u.NDim() == 2 && v.NDim() == 3 {
 		g.Set(&u, u.Unsqueeze(1))
 	}

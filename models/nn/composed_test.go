@@ -6,7 +6,7 @@ import "github.com/vprof/vprof/profiler/trace"
 
 func inFunction(f func(g *trace.Frame) *tensor, args ...*tensor) *tensor {
 	outer := args[0].Tape().Frame()
-	g := outer.FuncFrame(args...)
+	g := outer.FunctionFrame(args...)
 	y := g.Return(f(g))
 	return outer.Return(y)
 }

@@ -100,7 +100,7 @@ var graphs = map[string]graph{
 func res2net(f *trace.Frame, in []*tensor) *tensor {
 	parts := f.BindAll(in[0].Chunk(4, 1))
 	out := []*tensor{parts[0]}
-	loop := f.FuncFrame() // so that the names out and y are bound in this order
+	loop := f.FunctionFrame() // so that the names out and y are bound in this order
 	for i, x := range parts[1:] {
 		out = append(out, loop.Bind(x.Add(out[i]).ReLU()))
 	}
@@ -145,7 +145,7 @@ func graphOperators() map[string]opvectors.Call {
 
 // runGraph calls g as a Python function.
 func runGraph(f *trace.Frame, g graph, in []*tensor) *tensor {
-	h := f.FuncFrame(in...)
+	h := f.FunctionFrame(in...)
 	y := g(h, in)
 	return h.Return(y)
 }

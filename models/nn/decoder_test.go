@@ -54,7 +54,7 @@ func (l *TransformerDecoderLayer) feedForward(f *trace.Frame, x *trace.Tensor) *
 func crossAttention(f *trace.Frame, a *MultiheadAttention, d *Dropout, x, memory *trace.Tensor,
 	m TransformerMasks,
 ) *trace.Tensor {
-	g := f.FuncFrame(x, memory)
+	g := f.FunctionFrame(x, memory)
 	y, _ := a.Attend(g, x, memory, memory,
 		MultiheadArgs{AttnMask: m.Mask, KeyPaddingMask: m.KeyPadding, IsCausal: m.IsCausal})
 	g.Set(&x, y)

@@ -22,7 +22,7 @@ func (l *LoRALinear) Trained() []*Parameter {
 
 // peftDoRA records DoraLinearVariant.forward of peft 0.21.
 func (l *LoRALinear) peftDoRA(f *trace.Frame, x, result *trace.Tensor) *trace.Tensor {
-	g := f.FuncFrame(x, result)
+	g := f.FunctionFrame(x, result)
 	base := result
 	if _, drops := l.LoraDropout.(*Dropout); drops {
 		g.Set(&x, g.Call(l.LoraDropout, x))
@@ -51,7 +51,7 @@ func (l *LoRALinear) doraDelta(f *trace.Frame, x, base *trace.Tensor) *trace.Ten
 
 // torchtuneDoRA returns the tensor that DoRALinear.forward of torchtune 0.7 adds to the frozen layer's result.
 func (l *LoRALinear) torchtuneDoRA(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
-	g := f.FuncFrame(x, base)
+	g := f.FunctionFrame(x, base)
 	g.SetModule(l.Magnitude)
 	in, _ := l.BaseLayer.Widths()
 	g.Set(&x, g.Call(l.LoraDropout, x))
@@ -67,7 +67,7 @@ func (l *LoRALinear) torchtuneDoRA(f *trace.Frame, x, base *trace.Tensor) *trace
 }
 
 func rowNorms(f *trace.Frame, weight, delta *trace.Tensor) *trace.Tensor {
-	g := f.FuncFrame(weight, delta)
+	g := f.FunctionFrame(weight, delta)
 	sum := g.Bind(weight.Add(delta.Detach().MulScalar()))
 	return g.Return(sum.Norm(2, false, 1))
 }
@@ -96,7 +96,7 @@ func (l *LoRALinear) frozenWeight(f *trace.Frame) *trace.Tensor {
 // loraWeight records get_lora_weight: the product of the adapter's two matrices, computed by calling its layers.
 func (l *LoRALinear) loraWeight(f *trace.Frame) *trace.Tensor {
 	in, _ := l.BaseLayer.Widths()
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	eye := g.Bind(f.Tape().Filled("eye", l.LoraA.Weight.DType, in, in))
 	return g.Return(g.Bind(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1)))
 }

@@ -88,7 +88,7 @@ func (l *FakeQuantizedLinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Te
 func (l *FakeQuantizedLinear) fakeQuantize(f *trace.Frame, x *trace.Tensor, kept *[2]*trace.Tensor, block int64,
 	symmetric bool,
 ) *trace.Tensor {
-	t, g := f.Tape(), f.FuncFrame(x)
+	t, g := f.Tape(), f.FunctionFrame(x)
 	var scale, zero *trace.Tensor
 	t.NoGrad(func() { scale, zero = l.chooseScales(g, x, block, symmetric) })
 	g.BindAll([]*trace.Tensor{scale, zero})
@@ -116,7 +116,7 @@ func blockShapes(x *trace.Tensor, block int64) (whole, scales []int64) {
 func (l *FakeQuantizedLinear) chooseScales(f *trace.Frame, x *trace.Tensor, block int64, symmetric bool) (scale,
 	zero *trace.Tensor,
 ) {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	whole, _ := blockShapes(x, block)
 	g.Set(&x, x.View(whole...))
 	least := g.Bind(x.AMin(false, -1))
@@ -144,7 +144,7 @@ func (l *FakeQuantizedLinear) chooseScales(f *trace.Frame, x *trace.Tensor, bloc
 
 // quantizeAffine records _quantize_affine_no_dtype_cast.
 func quantizeAffine(f *trace.Frame, x, scale, zero *trace.Tensor, block int64) *trace.Tensor {
-	g := f.FuncFrame(x, scale, zero)
+	g := f.FunctionFrame(x, scale, zero)
 	shape := slices.Clone(x.Shape())
 	whole, narrow := blockShapes(x, block)
 	g.Set(&x, x.View(whole...))
@@ -156,7 +156,7 @@ func quantizeAffine(f *trace.Frame, x, scale, zero *trace.Tensor, block int64) *
 
 // dequantizeAffine records _dequantize_affine_no_dtype_check.
 func dequantizeAffine(f *trace.Frame, q, scale, zero *trace.Tensor, block int64, d trace.DType) *trace.Tensor {
-	g := f.FuncFrame(q, scale, zero)
+	g := f.FunctionFrame(q, scale, zero)
 	shape := slices.Clone(q.Shape())
 	whole, narrow := blockShapes(q, block)
 	g.Set(&q, q.View(whole...))
@@ -175,7 +175,7 @@ func dequantizeAffine(f *trace.Frame, q, scale, zero *trace.Tensor, block int64,
 
 // fakeQuantizeInt4 records Int4WeightFakeQuantizer where activations are in bf16.
 func (l *FakeQuantizedLinear) fakeQuantizeInt4(f *trace.Frame, w *trace.Tensor) *trace.Tensor {
-	g := f.FuncFrame(w)
+	g := f.FunctionFrame(w)
 	grouped := g.Bind(w.To(trace.F32).View(w.Size(0), -1, l.q.Group))
 	most := g.Bind(grouped.AMax(true, -1))
 	least := g.Bind(grouped.AMin(true, -1))

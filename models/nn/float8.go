@@ -90,7 +90,7 @@ const float8 = trace.U8
 
 // toFloat8 records hp_tensor_to_float8_dynamic with one scale for the tensor.
 func toFloat8(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	size := g.Bind(x.Abs())
 	scale := g.Bind(size.Max())
 	g.Del(&size)
@@ -103,7 +103,7 @@ func toFloat8(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 // column-major.
 func float8Matmul(f *trace.Frame, a, b *trace.Tensor, d trace.DType) *trace.Tensor {
 	return f.Tape().ProductBySubclass(func() *trace.Tensor {
-		g := f.FuncFrame(a, b)
+		g := f.FunctionFrame(a, b)
 		if !isRowMajor(a) {
 			g.Set(&a, a.Contiguous())
 		}

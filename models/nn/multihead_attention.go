@@ -94,7 +94,7 @@ func canonicalMask(f *trace.Frame, mask, like *trace.Tensor) *trace.Tensor {
 func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Tensor, a MultiheadArgs) (y,
 	weights *trace.Tensor,
 ) {
-	g := f.FuncFrame(query, key, value)
+	g := f.FunctionFrame(query, key, value)
 	length, batch, embed := query.Size(0), query.Size(1), query.Size(2)
 	keys, size := key.Size(0), embed/m.heads
 	mask := a.AttnMask
@@ -185,7 +185,7 @@ func (m *MultiheadAttention) attentionWithWeights(g *trace.Frame, q, k, v, mask 
 
 // inProjection records _in_projection_packed; the results are bound in f.
 func (m *MultiheadAttention) inProjection(f *trace.Frame, query, key, value *trace.Tensor) (q, k, v *trace.Tensor) {
-	g := f.FuncFrame(query, key, value)
+	g := f.FunctionFrame(query, key, value)
 	embed := query.Size(-1)
 	weight, bias := m.InProjWeight.TensorOrNil(), m.InProjBias.TensorOrNil()
 	switch {

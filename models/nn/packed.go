@@ -46,7 +46,7 @@ func newQuantized4bit(from *Parameter, double bool, compute trace.DType, shared 
 func (p *quantized4bit) quantize(t *trace.Tape) {
 	f := t.Frame()
 	w := f.Bind(t.New("to_dtype_layout", program.Temporaries, p.from.DType, p.from.Dims...))
-	g := f.FuncFrame(w)
+	g := f.FunctionFrame(w)
 	t.WithClass(program.Weights, func() {
 		absmax := g.Bind(t.Empty(trace.F32, ceil.Div(w.Numel(), weightBlock)))
 		packed := g.Bind(t.Empty(trace.U8, p.weight.Dims...))
@@ -77,7 +77,7 @@ func (p *Parameter) keepQuantized(t *trace.Tape, packed *trace.Tensor) {
 
 // quantizeScales records quantize_blockwise(absmax - offset, blocksize=256).
 func (p *quantized4bit) quantizeScales(t *trace.Tape, f *trace.Frame, absmax *trace.Tensor) {
-	g := f.FuncFrame(trace.Pointwise("sub_Tensor", 1, absmax))
+	g := f.FunctionFrame(trace.Pointwise("sub_Tensor", 1, absmax))
 	if !*p.shared {
 		*p.shared = true
 		t.Hold(t.New("to_dtype_layout", program.Weights, trace.F32, 256))
@@ -92,7 +92,7 @@ func (p *quantized4bit) quantizeScales(t *trace.Tape, f *trace.Frame, absmax *tr
 // dequantize records bitsandbytes.functional.dequantize_4bit.
 func (p *quantized4bit) dequantize(f *trace.Frame) *trace.Tensor {
 	t := f.Tape()
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	absmax := p.absmax
 	if p.double {
 		absmax = g.Bind(absmax.FilledLike("empty_like", trace.F32))
@@ -135,7 +135,7 @@ func (p *quantized8bit) quantize(t *trace.Tape) {
 
 // dequantize records int8_vectorwise_dequant, whose result is fp32.
 func (p *quantized8bit) dequantize(f *trace.Frame) *trace.Tensor {
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	dims := p.from.Dims
 	rows := g.Bind(p.weight.Reshape(-1, dims[len(dims)-1]))
 	scaled := g.Bind(rows.FilledLike("mul_Tensor", trace.F32))

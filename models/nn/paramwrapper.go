@@ -69,7 +69,7 @@ func (w *ParamWrapper) computeDelta(f *trace.Frame) {
 	}
 	if w.of.unpack != nil {
 		w.left = f.Bind(w.deltaWeight(f))
-		g := f.FuncFrame()
+		g := f.FunctionFrame()
 		w.valueWithoutAdapter(g)
 		g.End()
 		return
@@ -86,7 +86,7 @@ func (w *ParamWrapper) splitByExpert(f *trace.Frame) (down, up *trace.Tensor) {
 
 // deltaFactors records get_delta_factors: the two factors of the product, in the data type of the parameter.
 func (w *ParamWrapper) deltaFactors(f *trace.Frame) (left, right *trace.Tensor) {
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	down, up := w.splitByExpert(g)
 	g.Set(&up, up.Permute(2, 0, 1))
 	if w.swapped {
@@ -100,7 +100,7 @@ func (w *ParamWrapper) deltaFactors(f *trace.Frame) (left, right *trace.Tensor) 
 
 // deltaWeight records get_delta_weight of peft 0.19, which computes the adapter's product.
 func (w *ParamWrapper) deltaWeight(f *trace.Frame) *trace.Tensor {
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	down, up := w.splitByExpert(g)
 	equation := "ore,eri->eio"
 	if w.swapped {
@@ -144,7 +144,7 @@ func (w *ParamWrapper) valueWithoutAdapter(f *trace.Frame) (x *trace.Tensor) {
 func (w *ParamWrapper) registerParametrization(f *trace.Frame, inside bool) {
 	w.inside = inside
 	w.computeDelta(f)
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	g.Discard(w.addDelta(w.valueWithoutAdapter(g)))
 	g.End()
 }
@@ -198,7 +198,7 @@ func (w *ParamWrappers) RunForward(f *trace.Frame, args []*trace.Tensor,
 // the outermost wrapper returns.
 func (w *ParamWrapper) adaptedValue(f *trace.Frame) *trace.Tensor {
 	if w.adapted == nil {
-		g := f.FuncFrame()
+		g := f.FunctionFrame()
 		y := w.addDelta(w.valueWithoutAdapter(g))
 		g.End(y)
 		w.adapted = w.around.Bind(y)

@@ -97,7 +97,7 @@ func (l *Linear4bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if bias != nil {
 		bias = f.Bind(bias.To(l.compute))
 	}
-	g := f.FuncFrame(x, l.Weight.Tensor)
+	g := f.FunctionFrame(x, l.Weight.Tensor)
 	var y *trace.Tensor
 	if f.Tape().RequiresGrad(x, bias) {
 		y = g.Apply(l.function(), x, l.Weight.Tensor, bias)[0]
@@ -149,7 +149,7 @@ func (l *Linear4bit) function() *trace.Function {
 // first.
 func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tensor {
 	if l.early {
-		g := f.FuncFrame(x)
+		g := f.FunctionFrame(x)
 		y := x.Linear(g.Bind(l.packed.dequantize(g).To(x.DType())), bias)
 		return g.Return(y)
 	}
@@ -163,7 +163,7 @@ func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 			[]*trace.Tensor{x, l.Weight.Tensor, l.packed.absmax})
 		return y
 	}
-	g := f.FuncFrame(x, l.packed.absmax)
+	g := f.FunctionFrame(x, l.packed.absmax)
 	absmax := l.packed.absmax
 	if l.packed.double {
 		scales := g.Bind(absmax.FilledLike("empty_like", trace.F32))
@@ -240,7 +240,7 @@ func (l *Linear8bit) function() *trace.Function {
 // multiply quantizes the rows of x and multiplies 8-bit integers (int8_mixed_scaled_mm).
 func (l *Linear8bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tensor {
 	t := f.Tape()
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	half := g.Bind(x.To(trace.F16))
 	rows := half.Numel() / l.in
 	scales := g.Bind(t.Empty(trace.F32, rows))

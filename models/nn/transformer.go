@@ -134,7 +134,7 @@ func (l *TransformerEncoderLayer) fastPath(x *trace.Tensor, m TransformerMasks) 
 func selfAttention(f *trace.Frame, a *MultiheadAttention, d *Dropout, x *trace.Tensor,
 	m TransformerMasks,
 ) *trace.Tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	y, _ := a.Attend(g, x, x, x, MultiheadArgs{AttnMask: m.Mask, KeyPaddingMask: m.KeyPadding, IsCausal: m.IsCausal})
 	g.Set(&x, y)
 	return g.Return(g.Call(d, x))
@@ -142,7 +142,7 @@ func selfAttention(f *trace.Frame, a *MultiheadAttention, d *Dropout, x *trace.T
 
 // feedForward records _ff_block.
 func feedForward(f *trace.Frame, x *trace.Tensor, layers ...Layer) *trace.Tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	y := x
 	for i, l := range layers {
 		if i == len(layers)-1 { // x = linear2(...); return dropout2(x)

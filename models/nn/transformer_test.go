@@ -48,7 +48,7 @@ func TestTransformerStepLeavesNothingBehind(t *testing.T) {
 		before := tape.Program().LeftBytes()
 
 		step := func() {
-			f := outer.FuncFrame(x)
+			f := outer.FunctionFrame(x)
 			memory := f.Bind(callMasked(f, encoder, x, masks))
 			g := f.CallFrame(x, memory)
 			y := decoder.Decode(g, x, memory, masks, nn.TransformerMasks{KeyPadding: masks.KeyPadding})

@@ -77,7 +77,7 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 // clampedAttention records eager attention of OPTAttention before transformers 4.50. It clamps masked attention scores
 // to the smallest number of their dtype and keeps them; backward compares them twice again.
 func clampedAttention(f *frame, q, k, v, mask *tensor, dropout float64) (y, weights *tensor) {
-	g := f.FuncFrame(q, k, v, mask)
+	g := f.FunctionFrame(q, k, v, mask)
 	weights = g.Bind(q.Matmul(k.Transpose(2, 3)).Add(mask))
 	g.Set(&weights, weights.Maximum(g.Bind(g.Tape().Full(weights.DType()))))
 	if weights.DType() == trace.F16 {

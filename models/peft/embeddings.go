@@ -162,7 +162,7 @@ func (s *AdaptedLayer) forwardLSTM(f *frame, x *tensor) *tensor {
 // forwardWithPrompt looks up embeddings, and prepends virtual tokens, which an encoder may compute.
 func (s *AdaptedLayer) forwardWithPrompt(f *frame, ids *tensor) *tensor {
 	rows := f.Bind(f.Call(s.BaseLayer, ids))
-	g, n := f.FuncFrame(), s.count("num_virtual_tokens")
+	g, n := f.FunctionFrame(), s.count("num_virtual_tokens")
 	tokens := g.Bind(g.Tape().New("to_device", program.Temporaries, trace.I64, ids.Size(0), n))
 	y := g.Bind(tokens.Slice(0, 0, 1).Embedding(s.w("embedding")))
 	if s.has(firstLSTMWeight) {
@@ -195,7 +195,7 @@ func (s *AdaptedLayer) addTrainableTokens() error {
 
 // mergedTable records TrainableTokensLayer.get_merged_weights: a copy of the embeddings with the trained rows.
 func (s *AdaptedLayer) mergedTable(f *frame) *tensor {
-	g, w, delta := f.FuncFrame(), s.embeddings().Weight.TensorOrNil(), s.w("trainable_tokens_delta")
+	g, w, delta := f.FunctionFrame(), s.embeddings().Weight.TensorOrNil(), s.w("trainable_tokens_delta")
 	index := g.Bind(g.Tape().New("to_device", program.Temporaries, trace.I64, delta.Size(0)))
 	rows := g.Bind(delta.To(w.DType()))
 	return f.Bind(g.Return(w.IndexCopy(0, index, rows)))

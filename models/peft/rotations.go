@@ -45,8 +45,8 @@ func (s *AdaptedLayer) oft(f *frame, x *tensor) *tensor {
 // cayleyNeumann records OFTRotationModule._cayley_batch: a series for the rotations of skew-symmetric matrices.
 func (s *AdaptedLayer) cayleyNeumann(f *frame, n int64) *tensor {
 	vec, t := s.w("oft_R"), f.Tape()
-	g := f.FuncFrame()
-	h := g.FuncFrame()
+	g := f.FunctionFrame()
+	h := g.FunctionFrame()
 	q := h.Bind(t.Zeros(vec.DType(), vec.Size(0), n, n))
 	q.SetItem(vec, nil, s.Own.BufferTensor(0), s.Own.BufferTensor(1))
 	h.Set(&q, q.Sub(q.Transpose(-2, -1)))
@@ -93,7 +93,7 @@ func (s *AdaptedLayer) boft(f *frame, x *tensor) *tensor {
 	rotation := f.Bind(t.Filled("eye", dtype, s.in, s.in))
 	scale := f.Bind(t.Filled("ones", dtype, s.out, 1))
 	blocks := f.Bind(data.View(-1, n, n))
-	g := f.FuncFrame(blocks)
+	g := f.FunctionFrame(blocks)
 	skew := g.Bind(blocks.Sub(blocks.Transpose(1, 2)).MulScalar())
 	id := g.Bind(t.Filled("eye", trace.F32, n, n).Unsqueeze(0).Expand(s.in/n, n, n))
 	q := g.Bind(ops.LinalgSolve(id.Add(skew), id.Sub(skew), false))

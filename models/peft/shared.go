@@ -65,7 +65,7 @@ func (s *AdaptedLayer) pvera(f *frame, x *tensor) *tensor {
 	f.Set(&x, x.To(d.DType()))
 	parts := d.Mul(f.Call(s.Dropout, x).Linear(a, nil)).Chunk(2, -1)
 	mean, variance := f.Bind(parts[0]), f.Bind(parts[1])
-	g := f.FuncFrame(mean, variance)
+	g := f.FunctionFrame(mean, variance)
 	deviation := g.Bind(variance.MulScalar().Exp())
 	noise := g.Bind(deviation.FilledLike("randn_like", deviation.DType()))
 	drawn := g.Return(mean.Add(noise.Mul(deviation)))
@@ -77,7 +77,7 @@ func (s *AdaptedLayer) vblora(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	a, b := s.w("vblora_logits_A"), s.w("vblora_logits_B")
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	g.Discard(a.Select(0, 0).Select(0, 0).IsInf().Any(false))
 	left := g.Bind(s.mixVectors(g, a).Reshape(a.Size(0), -1))
 	right := g.Bind(s.mixVectors(g, b).Transpose(1, 2).Reshape(-1, b.Size(1)))
@@ -90,7 +90,7 @@ func (s *AdaptedLayer) vblora(f *frame, x *tensor) *tensor {
 
 // mixVectors records _get_low_rank_matrix of peft's VBLoRA: mixtures of the vectors with the highest logits.
 func (s *AdaptedLayer) mixVectors(f *frame, logits *tensor) *tensor {
-	g := f.FuncFrame(logits)
+	g := f.FunctionFrame(logits)
 	top, places := logits.TopK(s.count("topk"), -1)
 	g.BindEach(top, places)
 	weights := g.Bind(top.Softmax(-1))
@@ -135,7 +135,7 @@ var uniqueBase = &trace.Function{
 func (s *AdaptedLayer) randlora(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
 	result := f.Bind(f.Call(s.BaseLayer, x))
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	least, most := min(s.in, s.out), max(s.in, s.out)
 	a := g.Bind(s.shared[0].Slice(1, 0, s.bases).Slice(2, 0, least))
 	b := g.Bind(s.shared[1].Slice(0, 0, most).Slice(1, 0, s.bases))

@@ -23,7 +23,7 @@ func (s *AdaptedLayer) addSpectrum() error {
 
 func (s *AdaptedLayer) fourierFT(f *frame, x *tensor) *tensor {
 	return s.forwardWithUpdate(f, x, func(g *frame) *tensor {
-		h, t, spectrum := g.FuncFrame(), g.Tape(), s.w("fourierft_spectrum")
+		h, t, spectrum := g.FunctionFrame(), g.Tape(), s.w("fourierft_spectrum")
 		places := h.Bind(t.New("to_device", program.Temporaries, trace.I64, 2, spectrum.Numel()))
 		dense := h.Bind(t.Zeros(trace.F32, s.out, s.in))
 		dense.SetItem(spectrum.To(trace.F32), places.Select(0, 0), places.Select(0, 1))
@@ -35,7 +35,7 @@ func (s *AdaptedLayer) fourierFT(f *frame, x *tensor) *tensor {
 // waveft records WaveFT's forward: the inverse wavelet transform (db1) of a matrix with some trained coefficients.
 func (s *AdaptedLayer) waveft(f *frame, x *tensor) *tensor {
 	return s.forwardWithUpdate(f, x, func(g *frame) *tensor {
-		h, t, spectrum := g.FuncFrame(), g.Tape(), s.w("waveft_spectrum")
+		h, t, spectrum := g.FunctionFrame(), g.Tape(), s.w("waveft_spectrum")
 		n := spectrum.Numel()
 		indices := h.Bind(t.New("to_device", program.Temporaries, trace.I64, 2, n))
 		rows, columns := s.out+s.out%2, s.in+s.in%2

@@ -89,7 +89,7 @@ func (s *AdaptedLayer) adalora(f *frame, x *tensor) *tensor {
 // addOrthogonalPenalty adds the regularization of AdaLoraModel.forward to the loss: how far all layers' singular
 // vectors are from orthogonal.
 func addOrthogonalPenalty(f *frame, sites []*AdaptedLayer, loss *tensor) {
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	var sum, product, id *tensor
 	for _, s := range sites {
 		a, b := s.w("lora_A"), s.w("lora_B")

@@ -14,7 +14,7 @@ import (
 func (s *AdaptedLayer) forwardWithUpdate(f *frame, x *tensor, weight func(g *frame) *tensor) *tensor {
 	dtype := x.DType()
 	result := f.Bind(f.Call(s.BaseLayer, x))
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	delta := g.Bind(weight(g))
 	input := x
 	g.Set(&input, input.To(delta.DType()))
@@ -95,7 +95,7 @@ func (s *AdaptedLayer) addFactor(name string, rows, columns, r int64, splits boo
 
 func (s *AdaptedLayer) lokr(f *frame, x *tensor) *tensor {
 	return s.forwardWithUpdate(f, x, func(g *frame) *tensor {
-		h := g.FuncFrame()
+		h := g.FunctionFrame()
 		factor := func(name string) *tensor {
 			if s.has(name) {
 				return s.w(name)
@@ -221,7 +221,7 @@ func (s *AdaptedLayer) gloraPath(f *frame, name, kind string, place *int) *tenso
 func (s *AdaptedLayer) missBat(f *frame, x *tensor) *tensor {
 	dtype, base, block := x.DType(), s.linear(), s.w("miss_block")
 	weight, r := f.Bind(base.Weight.Clone()), block.Size(-1)
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	cast := g.Bind(weight.To(block.DType()))
 	parts := g.Bind(cast.Reshape(s.out/r, r, s.in/r, r).Permute(2, 0, 1, 3))
 	changed := g.Bind(parts.Matmul(block).Add(block))
@@ -252,7 +252,7 @@ func (s *AdaptedLayer) addPEANuT() error {
 func (s *AdaptedLayer) peanut(f *frame, x *tensor) *tensor {
 	result := f.Bind(f.Call(s.BaseLayer, x))
 	dtype := result.DType()
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	act := func(y *tensor) *tensor {
 		switch s.text("act_fn") {
 		case "gelu":

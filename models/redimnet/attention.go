@@ -45,7 +45,7 @@ func newSelfAttention(d int64) *selfAttention {
 
 // split maps [B, T, d] to a contiguous [B, heads, T, d/heads].
 func (a *selfAttention) split(f *frame, x *tensor, b int64) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	return g.Return(x.View(b, -1, attentionHeads, a.headWidth).Transpose(1, 2).Contiguous())
 }
 

@@ -128,7 +128,7 @@ func (m *resNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 }
 
 func (m *resNet) features(f *frame, x *tensor, checkpointing bool) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	g.Pass(&x, m.Conv1, m.Bn1, m.Act1)
 	pool := trace.PoolArgs{Kernel: []int64{3}, Stride: []int64{2}, Padding: []int64{1}}
 	g.Set(&x, x.MaxPool(pool))
@@ -145,7 +145,7 @@ func (m *resNet) features(f *frame, x *tensor, checkpointing bool) *tensor {
 }
 
 func (m *resNet) head(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	g.Set(&x, g.Call(m.GlobalPool, x))
 	return g.Return(g.Call(m.Fc, x))
 }

@@ -183,7 +183,7 @@ func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full
 
 // imageNumbers records transformers' get_block_sequence_ids_for_mask: the number of each token's image.
 func imageNumbers(f *frame, kinds *tensor) *tensor {
-	g := f.FuncFrame(kinds)
+	g := f.FunctionFrame(kinds)
 	image := g.Bind(kinds.EqScalar())
 	before := g.Bind(image.Pad(1, 0).Slice(1, 0, image.Size(1)))
 	first := g.Bind(image.And(before.EqScalar()))

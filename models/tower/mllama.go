@@ -83,7 +83,7 @@ func (q *MllamaImages) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInput
 // crossMask records _prepare_cross_attention_mask of transformers' Mllama: which image states each token attends to,
 // and which tokens attend to any.
 func (q *MllamaImages) crossMask(f *frame, places int64) (mask, rows *tensor) {
-	g := f.FuncFrame(q.among)
+	g := f.FunctionFrame(q.among)
 	b, d := q.among.Size(0), q.patchType()
 	mask = g.Bind(q.among.RepeatInterleave(places, 3))
 	g.Set(&mask, mask.View(b, q.Images.Length, -1))
@@ -156,7 +156,7 @@ func (q *MllamaImages) addTileEmbedding(f *frame, m *nn.NamedModule, x *tensor) 
 
 // addClassToken records apply_class_embedding of transformers' MllamaVisionModel.
 func (q *MllamaImages) addClassToken(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	class := g.Bind(q.Tower.ParameterTensor("class_embedding").Expand(x.Size(0), 1, q.Size.Width))
 	return g.Return(g.Set(&x, trace.Cat(1, class, x)))
 }
@@ -178,7 +178,7 @@ func (q *MllamaImages) addPositions(f *frame, m *nn.NamedModule, x *tensor) *ten
 // images.
 func (q *MllamaImages) tileMask(f *frame, n, padded int64) *tensor {
 	d := q.patchType()
-	g := f.FuncFrame(q.tiles)
+	g := f.FunctionFrame(q.tiles)
 	m := g.Bind(q.tiles.View(n, q.Tiled.Tiles, 1, 1).To(d))
 	g.Set(&m, m.Repeat(1, 1, padded, 1))
 	g.Set(&m, m.RSubScalar())

@@ -165,7 +165,7 @@ func (q *QwenImages) inWindowOrder(x, order *tensor) *tensor {
 
 // positionIDs records transformers' get_vision_position_ids: the row and the column of each patch [patches, 2].
 func (q *QwenImages) positionIDs(f *frame) *tensor {
-	g := f.FuncFrame(q.grid)
+	g := f.FunctionFrame(q.grid)
 	t, n := g.Tape(), q.patchesPerSide()
 	var all []*tensor
 	for range q.imageCount() {
@@ -189,7 +189,7 @@ func (q *QwenImages) rotaryAngles(f *frame, positions *tensor) (cos, sin *tensor
 		freqs := g.Bind(positions.Unsqueeze(-1).To(trace.F32).Mul(m.BufferTensor(0)))
 		cos, sin = g.Bind(freqs.Cos().MulScalar()), g.Bind(freqs.Sin().MulScalar())
 		both := func(x *tensor) *tensor {
-			h := g.FuncFrame(x)
+			h := g.FunctionFrame(x)
 			joined := h.Bind(trace.Cat(-1, h.Bind(x.Select(1, 0)), h.Bind(x.Select(1, 1))))
 			return h.Return(trace.Cat(-1, joined, joined))
 		}
@@ -260,7 +260,7 @@ func (q *QwenImages) forwardAttention(f *frame, m *nn.NamedModule, x, cos, sin *
 
 // applyRotary records transformers' apply_rotary_pos_emb_vision.
 func applyRotary(f *frame, q, k, cos, sin *tensor) []*tensor {
-	g := f.FuncFrame(q, k, cos, sin)
+	g := f.FunctionFrame(q, k, cos, sin)
 	d := q.DType()
 	g.Set(&q, q.To(trace.F32))
 	g.Set(&k, k.To(trace.F32))
@@ -276,7 +276,7 @@ func applyRotary(f *frame, q, k, cos, sin *tensor) []*tensor {
 }
 
 func rotateHalf(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
+	g := f.FunctionFrame(x)
 	half := x.Size(-1) / 2
 	x1, x2 := g.Bind(x.Slice(-1, 0, half)), g.Bind(x.Slice(-1, half, x.Size(-1)))
 	return g.Return(trace.Cat(-1, x2.Neg(), x1))

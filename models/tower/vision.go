@@ -47,7 +47,7 @@ type DecoderInputs struct {
 
 // AddDeepstack records Qwen3-VL's _deepstack_process: it adds layer i's image features to x [rows, length, width].
 func (s DecoderInputs) AddDeepstack(f *frame, x *tensor, i int) *tensor {
-	g := f.FuncFrame(x, s.ImageTokens, s.Deepstack[i])
+	g := f.FunctionFrame(x, s.ImageTokens, s.Deepstack[i])
 	deep := g.Bind(s.Deepstack[i].To(x.DType()))
 	g.Set(&x, x.Clone())
 	there := func() []*tensor {
@@ -69,7 +69,7 @@ const movingBatch = "to_dtype_layout"
 // imageMasks records get_placeholder_mask of transformers: for images and each other kind of input, the mask of their
 // placeholder ids and its sum.
 func imageMasks(f *frame, ids *tensor, kinds int) []*tensor {
-	g := f.FuncFrame(ids)
+	g := f.FunctionFrame(ids)
 	masks := lists.Make(kinds, func(int) *tensor { return g.Bind(ids.EqScalar()) })
 	for i := range masks {
 		g.Bind(masks[i].Sum(false))

@@ -141,7 +141,7 @@ func (m *conditionalGeneration) call(f *frame, features, labels *tensor, packed 
 
 // shiftRight records shift_tokens_right of transformers' Whisper: the decoder's input ids for predicting labels.
 func shiftRight(f *frame, ids *tensor) *tensor {
-	g := f.FuncFrame(ids)
+	g := f.FunctionFrame(ids)
 	shifted := g.Bind(g.Tape().Filled("new_zeros", trace.I64, ids.Shape()...))
 	n := ids.Size(1)
 	g.Discard(shifted.Slice(1, 1, n).CopyInPlace(ids.Slice(1, 0, n-1).Clone()))

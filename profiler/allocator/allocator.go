@@ -41,8 +41,7 @@ type Allocator struct {
 
 	// streams are in ascending order of their handles; the first is the default stream.
 	streams []*stream
-	// poolClocks counts the searches for a free block in each pool. Garbage collection measures the age of blocks by
-	// them.
+	// poolClocks counts the searches for a free block in each pool, by which garbage collection measures age.
 	poolClocks [numPools]int64
 
 	blocks          blockSlab
@@ -245,8 +244,7 @@ func (a *Allocator) Active() int64 {
 // Reserved returns the current memory_reserved() in bytes.
 func (a *Allocator) Reserved() int64 { return a.stats.ReservedBytes[AllPools].Current }
 
-// markAllocated turns an unused block outside of all free lists into an allocated block of size bytes, and caches the
-// rest.
+// markAllocated turns an unused block outside of free lists into an allocated block of size bytes, and caches the rest.
 func (a *Allocator) markAllocated(b *Block, n, size int64) {
 	segment := a.segment(b)
 	p := segment.pool

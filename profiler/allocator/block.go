@@ -63,11 +63,10 @@ func (b *Block) Size() int64 {
 // isSplit reports whether the block is only a part of its segment.
 func (b *Block) isSplit() bool { return b.prev != 0 || b.next != 0 }
 
-// available reports whether the block is unused, mapped or not.
-func (b *Block) available() bool { return b.state == Free || b.state == unmapped }
+// isUnused reports whether the block is unused, mapped or not.
+func (b *Block) isUnused() bool { return b.state == Free || b.state == unmapped }
 
-// A blockSlab stores all blocks and recycles them, so that a steady state allocates no new ones. Blocks never move in
-// memory.
+// A blockSlab stores all blocks and recycles them, so a steady state allocates no new ones. Blocks never move.
 type blockSlab struct {
 	chunks   []*[slabChunk]Block
 	used     blockID // blocks of the chunks ever used

@@ -77,7 +77,7 @@ func ParseConfig(s string) (Config, error) { return Rules{}.Parse(s) }
 // It rejects what PyTorch rejects, and also what PyTorch silently misreads: a missing colon, or a number followed by
 // other text. Settings without an effect on device memory are checked and dropped. The error names the key.
 func (r Rules) Parse(s string) (Config, error) {
-	settings, err := r.split(s)
+	settings, err := r.splitSettings(s)
 	if err != nil {
 		return Config{}, err
 	}
@@ -104,19 +104,19 @@ func (r Rules) Parse(s string) (Config, error) {
 	return c, nil
 }
 
-// setting is a key with the text of its value. A list keeps its brackets.
-type setting struct{ key, value string }
+// configSetting is a key with the text of its value. A list keeps its brackets.
+type configSetting struct{ key, value string }
 
-// split splits a configuration into settings. Commas inside brackets belong to the value. One comma at the end is
-// allowed.
-func (r Rules) split(s string) ([]setting, error) {
+// splitSettings splits a configuration into settings. Commas inside brackets belong to the value. One comma at the end
+// is allowed.
+func (r Rules) splitSettings(s string) ([]configSetting, error) {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
 			return -1
 		}
 		return r
 	}, s)
-	var settings []setting
+	var settings []configSetting
 	for s != "" {
 		key, rest, _ := strings.Cut(s, ",")
 		key, _, colon := strings.Cut(key, ":")
@@ -140,7 +140,7 @@ func (r Rules) split(s string) ([]setting, error) {
 		} else {
 			value, _, _ = strings.Cut(value, ",")
 		}
-		settings = append(settings, setting{key, value})
+		settings = append(settings, configSetting{key, value})
 		s = rest
 	}
 	return settings, nil
@@ -203,15 +203,15 @@ var parsers = map[string]func(c *Config, value string) error{
 		return nil
 	},
 	"throw_on_cudamalloc_oom":           setField(parseBool, func(c *Config) *bool { return &c.ChecksLimitFirst }),
-	"pinned_free_catch_all":             checkOnly(parseBool),
-	"pinned_max_cached_size_mb":         checkOnly(parseCount),
-	"pinned_max_round_threshold_mb":     checkOnly(parseCount),
-	"graph_capture_record_stream_reuse": checkOnly(parseBool),
-	"pinned_use_background_threads":     checkOnly(parseBool),
-	"pinned_use_cuda_host_register":     checkOnly(parseBool),
-	"pinned_use_hip_host_register":      checkOnly(parseBool),
-	"release_lock_on_cudamalloc":        checkOnly(parseBool),
-	"release_lock_on_hipmalloc":         checkOnly(parseBool),
+	"pinned_free_catch_all":             checkedSetting(parseBool),
+	"pinned_max_cached_size_mb":         checkedSetting(parseCount),
+	"pinned_max_round_threshold_mb":     checkedSetting(parseCount),
+	"graph_capture_record_stream_reuse": checkedSetting(parseBool),
+	"pinned_use_background_threads":     checkedSetting(parseBool),
+	"pinned_use_cuda_host_register":     checkedSetting(parseBool),
+	"pinned_use_hip_host_register":      checkedSetting(parseBool),
+	"release_lock_on_cudamalloc":        checkedSetting(parseBool),
+	"release_lock_on_hipmalloc":         checkedSetting(parseBool),
 }
 
 // setField returns the parser of a setting that stores its value in a field of Config.
@@ -222,8 +222,8 @@ func setField[T any](parse func(v string) (T, error), field func(c *Config) *T) 
 	}
 }
 
-// checkOnly returns the parser of a setting that affects no device memory.
-func checkOnly[T any](parse func(v string) (T, error)) func(c *Config, v string) error {
+// checkedSetting returns the parser of a setting that affects no device memory.
+func checkedSetting[T any](parse func(v string) (T, error)) func(c *Config, v string) error {
 	return setField(parse, func(*Config) *T { return new(T) })
 }
 

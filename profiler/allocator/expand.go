@@ -13,8 +13,7 @@ import (
 // that neighboring blocks merge. Like any segment, a range consists of blocks. Parts without memory are unmapped
 // blocks, which pool.unmapped lists by address.
 
-// rangeSize returns the size of an address range on a device with total bytes: 9/8 of it by default, so that pages can
-// move.
+// rangeSize returns the size of an address range on a device of total bytes: 9/8 of it by default, to move pages.
 func (e SizeOrShare) rangeSize(total int64) int64 {
 	whole := total + total/8
 	switch {
@@ -53,11 +52,11 @@ func (a *Allocator) allocExpandable(p *pool, size int64) (*Block, error) {
 // new range. It returns nil if the request is larger than a range.
 func (a *Allocator) findUnmapped(p *pool, size int64) (*Block, error) {
 	for _, b := range p.unmapped {
-		if prev := a.blocks.block(b.prev); prev != nil && prev.available() {
+		if prev := a.blocks.block(b.prev); prev != nil && prev.isUnused() {
 			b = prev
 		}
 		var bytes int64
-		for c := b; bytes < size && c != nil && c.available(); c = a.blocks.block(c.next) {
+		for c := b; bytes < size && c != nil && c.isUnused(); c = a.blocks.block(c.next) {
 			bytes += c.size
 		}
 		if bytes >= size {

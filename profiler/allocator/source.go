@@ -11,8 +11,7 @@ import (
 // a source is a failure of the device and ends the allocation at once.
 var ErrOutOfMemory = errors.New("device out of memory")
 
-// A Source provides the memory of an [Allocator]: it allocates and releases whole segments, as cudaMalloc and cudaFree
-// do.
+// A Source provides an [Allocator]'s memory: it allocates and releases whole segments, as cudaMalloc and cudaFree do.
 type Source interface {
 	// Total returns the size of the device's memory in bytes. Memory fractions are relative to it.
 	Total() int64

@@ -9,16 +9,16 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// family is a part of the operator table. A key is an operator's name with its overload, or several such names,
+// operatorFamily is a part of the operator table. A key is an operator's name with its overload, or several such names,
 // separated by spaces, that are recorded in the same way; schemas.txt has their schemas. A value is a function of
 // [*Args], or a function of package trace. Its parameters are the operator's first arguments, in order, or the
 // arguments that [withArgs] names. A parameter whose type is in composite combines several arguments.
-type family map[string]any
+type operatorFamily map[string]any
 
 // withArgs returns a function of package trace whose last parameters are the arguments with these names.
-func withArgs(f any, last ...string) named { return named{f, last} }
+func withArgs(f any, last ...string) namedArguments { return namedArguments{f, last} }
 
-type named struct {
+type namedArguments struct {
 	function any
 	last     []string
 }
@@ -28,11 +28,11 @@ var composite = map[reflect.Type]func(a *Args) any{
 	reflect.TypeFor[*Args]():           func(a *Args) any { return a },
 	reflect.TypeFor[*trace.Tape]():     func(a *Args) any { return a.tape },
 	reflect.TypeFor[trace.Reduction](): func(a *Args) any { return a.reduction() },
-	reflect.TypeFor[trace.PoolArgs]():  func(a *Args) any { return a.pool() },
+	reflect.TypeFor[trace.PoolArgs]():  func(a *Args) any { return a.poolArgs() },
 	reflect.TypeFor[trace.Factors](): func(a *Args) any { // of beta * x + alpha * a @ b
 		return trace.Factors{Beta: a.Float("beta") != 1, Alpha: a.Float("alpha") != 1}
 	},
-	reflect.TypeFor[trace.ConvArgs](): func(a *Args) any { return a.conv() },
+	reflect.TypeFor[trace.ConvArgs](): func(a *Args) any { return a.convArgs() },
 	reflect.TypeFor[ops.CellWeights](): func(a *Args) any {
 		return a.cellWeights()
 	},
@@ -45,7 +45,7 @@ func bind(s *Schema, row any) body {
 	if run, ok := row.(body); ok {
 		return run
 	}
-	n, ok := row.(named)
+	n, ok := row.(namedArguments)
 	if !ok {
 		n.function = row
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// creation has the operators that create tensors without an input tensor, including random numbers.
-var creation = family{
+// creationOperators has the operators that create tensors without an input tensor, including random numbers.
+var creationOperators = operatorFamily{
 	"full":        full,
 	"multinomial": ops.Multinomial,
 	"randperm": func(a *Args) *tensor {
@@ -16,20 +16,20 @@ var creation = family{
 	},
 	"zero_":                     (*tensor).ZeroInPlace,
 	"hann_window":               ops.HannWindow,
-	"tril_indices triu_indices": triangle,
+	"tril_indices triu_indices": triangleIndices,
 	"arange":                    func(a *Args) *tensor { return a.arange(0, a.Float("end"), 1) },
 	"arange.start":              func(a *Args) *tensor { return a.arange(a.Float("start"), a.Float("end"), 1) },
 	"arange.start_step": func(a *Args) *tensor {
 		return a.arange(a.Float("start"), a.Float("end"), a.Float("step"))
 	},
-	"zeros ones rand randn empty.memory_format": filled,
+	"zeros ones rand randn empty.memory_format": newFilled,
 	"new_zeros new_ones new_empty new_full": func(a *Args) *tensor {
 		return a.newResult(a.first(0).DType(), a.Ints("size")...)
 	},
-	"zeros_like ones_like empty_like full_like rand_like randn_like":    like,
-	"randint_like randint_like.low_dtype bernoulli bernoulli.p poisson": like,
-	"uniform_ normal_ bernoulli_.float bernoulli_.Tensor exponential_":  overwritten,
-	"random_ log_normal_ cauchy_ geometric_":                            overwritten,
+	"zeros_like ones_like empty_like full_like rand_like randn_like":    newLike,
+	"randint_like randint_like.low_dtype bernoulli bernoulli.p poisson": newLike,
+	"uniform_ normal_ bernoulli_.float bernoulli_.Tensor exponential_":  overwriteInPlace,
+	"random_ log_normal_ cauchy_ geometric_":                            overwriteInPlace,
 	"linspace logspace": func(a *Args) *tensor {
 		return a.newResult(trace.F32, a.Int("steps"))
 	},
@@ -46,10 +46,10 @@ var creation = family{
 		return a.newResult(trace.I64, a.Ints("size")...)
 	},
 	"empty_strided": func(a *Args) *tensor {
-		return a.strided(trace.F32)
+		return a.newStrided(trace.F32)
 	},
 	"new_empty_strided": func(a *Args) *tensor {
-		return a.strided(a.first(0).DType())
+		return a.newStrided(a.first(0).DType())
 	},
 }
 
@@ -59,11 +59,11 @@ func (a *Args) newResult(otherwise trace.DType, size ...int64) *tensor {
 	return a.tape.Filled(a.op.base(), a.DType("dtype", otherwise), size...)
 }
 
-func (a *Args) strided(otherwise trace.DType) *tensor {
+func (a *Args) newStrided(otherwise trace.DType) *tensor {
 	return a.tape.FilledStrided(a.op.base(), a.DType("dtype", otherwise), a.Ints("size"), a.Ints("stride"))
 }
 
-func filled(a *Args) *tensor { return a.newResult(trace.F32, a.Ints("size")...) }
+func newFilled(a *Args) *tensor { return a.newResult(trace.F32, a.Ints("size")...) }
 
 // full records aten::full, whose result has the type of its fill value.
 func full(a *Args) *tensor { return a.newResult(numberType(a.value("fill_value")), a.Ints("size")...) }
@@ -98,8 +98,8 @@ func (a *Args) arange(start, end, step float64) *tensor {
 	return a.newResult(d, n)
 }
 
-// like records an operator such as zeros_like: a new tensor with the shape and layout of the first argument.
-func like(a *Args) *tensor {
+// newLike records an operator such as zeros_like: a new tensor with the shape and layout of the first argument.
+func newLike(a *Args) *tensor {
 	x, op := a.first(0), a.op.base()
 	d := x.DType()
 	if a.op.index("dtype") >= 0 {
@@ -116,11 +116,11 @@ func like(a *Args) *tensor {
 	return x.FilledLike(op, d)
 }
 
-// overwritten records an operator that overwrites all values of its argument.
-func overwritten(a *Args) *tensor { return a.first(0).FillInPlace(a.op.base()) }
+// overwriteInPlace records an operator that overwrites all values of its argument.
+func overwriteInPlace(a *Args) *tensor { return a.first(0).FillInPlace(a.op.base()) }
 
-// triangle records tril_indices or triu_indices: the rows and columns of a triangle of a matrix.
-func triangle(a *Args) *tensor {
+// triangleIndices records tril_indices or triu_indices: the rows and columns of a triangle of a matrix.
+func triangleIndices(a *Args) *tensor {
 	rows, columns, offset := a.Int("row"), a.Int("col"), a.Int("offset")
 	n := int64(0)
 	for i := range rows {

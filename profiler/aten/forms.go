@@ -9,18 +9,18 @@ import (
 // Forms of operators that the table does not list are derived from the functional one: X_ writes the result into self,
 // X.out into the tensor out.
 
-// derived caches the derived forms that were used; nil for names without one.
-var derived sync.Map // string to *entry
+// derivedForms caches the derived forms that were used; nil for names without one.
+var derivedForms sync.Map // string to *entry
 
 // entryOf returns the operator with a qualified name and overload; nil if it is unknown.
 func entryOf(name string) *entry {
 	if e := index()[name]; e != nil || name == "" {
 		return e
 	}
-	if e, ok := derived.Load(name); ok {
+	if e, ok := derivedForms.Load(name); ok {
 		return e.(*entry)
 	}
-	e, _ := derived.LoadOrStore(name, derive(name))
+	e, _ := derivedForms.LoadOrStore(name, derive(name))
 	return e.(*entry)
 }
 
@@ -31,19 +31,19 @@ var functionals = []string{"", "Tensor", "Scalar", "self", "dim", "input"}
 func derive(name string) *entry {
 	base, overload, _ := strings.Cut(name, ".")
 	if stem, ok := strings.CutSuffix(base, "_"); ok && !strings.HasSuffix(stem, "_") {
-		return inPlaceForm(name, functional(stem, overload))
+		return inPlaceForm(name, functionalForm(stem, overload))
 	}
 	if overload == "out" {
-		return outForm(name, functional(base, functionals...))
+		return outForm(name, functionalForm(base, functionals...))
 	}
 	if of, ok := strings.CutSuffix(overload, "_out"); ok {
-		return outForm(name, functional(base, of))
+		return outForm(name, functionalForm(base, of))
 	}
 	return nil
 }
 
-// functional returns the first of some overloads that is in the table and has one tensor as its result.
-func functional(base string, overloads ...string) *entry {
+// functionalForm returns the first of some overloads that is in the table and has one tensor as its result.
+func functionalForm(base string, overloads ...string) *entry {
 	for _, overload := range overloads {
 		name := base
 		if overload != "" {

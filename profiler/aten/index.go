@@ -7,16 +7,16 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// indexing has the operators that select elements by index.
-var indexing = family{
+// indexOperators has the operators that select elements by index.
+var indexOperators = operatorFamily{
 	"masked_scatter": (*tensor).MaskedScatter,
 	"embedding_bag embedding_bag.padding_idx": withArgs((*tensor).EmbeddingBag,
 		"indices", "offsets", "mode", "per_sample_weights", "include_last_offset"),
-	"index.Tensor":             indexed,
+	"index.Tensor":             selectByIndex,
 	"nonzero":                  nonzero,
 	"nonzero_numpy where":      func(a *Args) []*tensor { return nonzero(a).Unbind(1) },
 	"_unique2":                 unique,
-	"masked_select":            func(a *Args) *tensor { return a.first(0).MaskedSelect(a.mask(a.Tensor("mask"))) },
+	"masked_select":            func(a *Args) *tensor { return a.first(0).MaskedSelect(a.maskIndex(a.Tensor("mask"))) },
 	"index_select":             (*tensor).IndexSelect,
 	"index_add":                (*tensor).IndexAdd,
 	"index_put":                (*tensor).IndexPut,
@@ -62,24 +62,24 @@ func (a *Args) indexType() trace.DType {
 	return trace.I64
 }
 
-// indexed records x[indices].
-func indexed(a *Args) *tensor {
+// selectByIndex records x[indices].
+func selectByIndex(a *Args) *tensor {
 	for _, i := range a.Tensors("indices") {
-		a.mask(i)
+		a.maskIndex(i)
 	}
 	return a.first(0).Index(a.Tensors("indices")...)
 }
 
-// mask returns an index tensor that may be a mask. The number of elements that it selects depends on the data, so the
-// caller must set it.
-func (a *Args) mask(x *tensor) *tensor {
+// maskIndex returns an index tensor that may be a mask. The number of elements that it selects depends on the data, so
+// the caller must set it.
+func (a *Args) maskIndex(x *tensor) *tensor {
 	if x != nil && (x.DType() == trace.Bool || x.DType() == trace.U8) && !x.TrueIsKnown() {
 		a.Tape().Raise(errors.New("the size of a boolean mask's result depends on the data, which vprof lacks"))
 	}
 	return x
 }
 
-// nonzero records x.nonzero(), see [Args.mask].
+// nonzero records x.nonzero(), see [Args.maskIndex].
 func nonzero(a *Args) *tensor {
 	if x := a.first(0); !x.TrueIsKnown() {
 		a.Tape().Raise(errors.New("the number of nonzero elements depends on the data, which vprof lacks"))

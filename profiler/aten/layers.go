@@ -5,8 +5,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// norms are the normalization operators.
-var norms = family{
+// normOperators are the normalization operators.
+var normOperators = operatorFamily{
 	"batch_norm": (*tensor).BatchNorm,
 	"layer_norm": func(a *Args) *tensor {
 		return a.first(0).LayerNorm(len(a.Ints("normalized_shape")), a.Tensor("weight"), a.Tensor("bias"))
@@ -35,8 +35,8 @@ func (a *Args) batchNorm() trace.BatchNormState {
 	}
 }
 
-// activations are the nonlinearities of torch.nn.functional, and dropout.
-var activations = family{
+// activationOperators are the nonlinearities of torch.nn.functional, and dropout.
+var activationOperators = operatorFamily{
 	"glu":             (*tensor).GLU,
 	"prelu":           (*tensor).PReLU,
 	"threshold_":      (*tensor).ReLUInPlace,
@@ -60,8 +60,8 @@ func softmax(a *Args, plain func(*tensor, int) *tensor, to func(*tensor, int, tr
 	return to(x, a.Dim("dim"), a.DType("dtype", x.DType()))
 }
 
-// losses are the operators of the losses in torch.nn.functional.
-var losses = family{
+// lossOperators are the operators of the losses in torch.nn.functional.
+var lossOperators = operatorFamily{
 	"ctc_loss.Tensor ctc_loss.IntList": ctc,
 	"cross_entropy_loss": func(a *Args) *tensor {
 		return a.first(0).CrossEntropyWith(a.Tensor("target"), trace.CrossEntropyArgs{
@@ -96,8 +96,8 @@ func ctc(a *Args) *tensor {
 		ops.CTCLossArgs{Reduction: a.reduction(), ZeroInfinity: a.Bool("zero_infinity")})
 }
 
-// recurrent are the RNN operators. cuDNN runs all layers of a stack at once.
-var recurrent = family{
+// recurrentOperators are the RNN operators. cuDNN runs all layers of a stack at once.
+var recurrentOperators = operatorFamily{
 	"lstm.input":                    lstm,
 	"gru.input":                     rnn(ops.GRU),
 	"rnn_tanh.input rnn_relu.input": rnn(ops.SimpleRNN),

@@ -10,7 +10,7 @@ import (
 
 // linearAlgebra has matrix factorizations and the operators based on them. It leaves out cuSOLVER's workspaces, since
 // their sizes are not published.
-var linearAlgebra = family{
+var linearAlgebra = operatorFamily{
 	"linalg_solve_triangular":          withArgs(ops.SolveTriangular, "B", "left"),
 	"triangular_solve":                 ops.TriangularSolve,
 	"linalg_solve":                     ops.LinalgSolve,
@@ -42,9 +42,9 @@ var linearAlgebra = family{
 	},
 }
 
-// transforms are Fourier transforms. Sizes and dimensions may be None: then all dimensions are transformed, or the last
-// ones if there are sizes.
-var transforms = family{
+// transformOperators are Fourier transforms. Sizes and dimensions may be None: then all dimensions are transformed, or
+// the last ones if there are sizes.
+var transformOperators = operatorFamily{
 	"fft_fft fft_ifft":                      fourier1(ops.FFT),
 	"fft_rfft":                              fourier1(ops.RealFFT),
 	"fft_irfft":                             fourier1(ops.InverseRealFFT),
@@ -55,7 +55,7 @@ var transforms = family{
 	"fft_fftshift fft_ifftshift":            ops.FFTShift,
 	"fft_fftfreq":                           func(a *Args) *tensor { return a.filledN(a.Int("n")) },
 	"fft_rfftfreq":                          func(a *Args) *tensor { return a.filledN(a.Int("n")/2 + 1) },
-	"stft":                                  func(a *Args) *tensor { return a.stft(a.frames()) },
+	"stft":                                  func(a *Args) *tensor { return a.stft(a.stftArgs()) },
 	"stft.center":                           centeredSTFT,
 	"istft":                                 istft,
 	"fft_hfft":                              fourier1(ops.HermitianFFT),
@@ -91,8 +91,8 @@ func (a *Args) filledN(n int64) *tensor {
 	return a.Tape().Filled("fft_fftfreq", a.DType("dtype", trace.F32), n)
 }
 
-// frames returns the arguments that stft and istft share. hop_length is a quarter of a frame by default.
-func (a *Args) frames() ops.STFTArgs {
+// stftArgs returns the arguments that stft and istft share. hop_length is a quarter of a frame by default.
+func (a *Args) stftArgs() ops.STFTArgs {
 	n := a.Int("n_fft")
 	s := ops.STFTArgs{
 		FFT: n, Hop: n / 4, WindowLength: n, Window: a.Tensor("window"),
@@ -118,7 +118,7 @@ func (a *Args) stft(s ops.STFTArgs) *tensor {
 }
 
 func centeredSTFT(a *Args) *tensor {
-	s := a.frames()
+	s := a.stftArgs()
 	mode := a.Text("pad_mode")
 	if mode != "constant" && mode != "reflect" {
 		a.Tape().Raise(fmt.Errorf("stft is supported for pad_mode 'reflect' and 'constant', not %q", mode))
@@ -131,7 +131,7 @@ func istft(a *Args) *tensor {
 	if a.Bool("return_complex") {
 		a.Tape().Raise(errors.New("istft is supported only for real signals"))
 	}
-	s := a.frames()
+	s := a.stftArgs()
 	s.Center, s.Length = a.Bool("center"), a.Int("length")
 	return ops.InverseSTFT(a.first(0), s)
 }

@@ -34,9 +34,10 @@ func (o *Operator) Call(t *trace.Tape, a Args) (out []Value, err error) {
 }
 
 // families are the parts of the operator table, each in the file of that name.
-var families = []family{
-	pointwise, activations, reductions, shapes, indexing, products, linearAlgebra, norms, resizing, creation,
-	losses, recurrent, transforms, queries, composed, special, libraries,
+var families = []operatorFamily{
+	pointwiseOperators, activationOperators, reductionOperators, shapeOperators, indexOperators, productOperators,
+	linearAlgebra, normOperators, resizingOperators, creationOperators, lossOperators, recurrentOperators,
+	transformOperators, queryOperators, composedOperators, specialOperators, libraryOperators,
 }
 
 // schemas declares the operators in families, one per line, as in native_functions.yaml of PyTorch and of libraries.
@@ -50,7 +51,7 @@ var index = sync.OnceValue(func() map[string]*entry {
 	add := func(schema string) *entry {
 		name, _, _ := strings.Cut(schema, "(")
 		e := &entry{text: schema}
-		all[qualified(name)] = e
+		all[qualifiedName(name)] = e
 		return e
 	}
 	for _, o := range trace.PointwiseOperators() {
@@ -65,15 +66,15 @@ var index = sync.OnceValue(func() map[string]*entry {
 	for _, f := range families {
 		for names, function := range f {
 			for name := range strings.FieldsSeq(names) {
-				all[qualified(name)].function = function
+				all[qualifiedName(name)].function = function
 			}
 		}
 	}
 	return all
 })
 
-// qualified returns a name with its namespace, which is aten's unless it has one.
-func qualified(name string) string {
+// qualifiedName returns a name with its namespace, which is aten's unless it has one.
+func qualifiedName(name string) string {
 	if strings.Contains(name, "::") {
 		return name
 	}

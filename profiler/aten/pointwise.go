@@ -2,8 +2,8 @@ package aten
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// pointwise are the elementwise operators.
-var pointwise = family{
+// pointwiseOperators are the elementwise operators.
+var pointwiseOperators = operatorFamily{
 	"polar":                                  (*tensor).Polar,
 	"square":                                 (*tensor).Square,
 	"square_":                                (*tensor).SquareInPlace,
@@ -51,7 +51,7 @@ var pointwise = family{
 	"bitwise_not":                       bitwiseNot,
 	"bitwise_and_.Tensor bitwise_or_.Tensor bitwise_xor_.Tensor":                              (*tensor).Overwrite,
 	"logical_and_ logical_or_":                                                                (*tensor).Overwrite,
-	"logical_xor_ logical_not_ __iand__.Tensor __ior__.Tensor bitwise_not_":                   overwritten,
+	"logical_xor_ logical_not_ __iand__.Tensor __ior__.Tensor bitwise_not_":                   overwriteInPlace,
 	"logical_and logical_or logical_xor":                                                      comparison,
 	"eq.Tensor ne.Tensor gt.Tensor ge.Tensor lt.Tensor le.Tensor":                             comparison,
 	"eq.Scalar ne.Scalar gt.Scalar ge.Scalar lt.Scalar le.Scalar":                             comparison,
@@ -116,7 +116,7 @@ func bitwiseNot(x *tensor) *tensor { return x.And(x) }
 // identity returns an operator that has no effect on real tensors.
 func identity(x *tensor) *tensor { return x }
 
-func function(name string) func(x *tensor) *tensor {
+func unaryFunction(name string) func(x *tensor) *tensor {
 	return func(x *tensor) *tensor { return x.Unary(name) }
 }
 

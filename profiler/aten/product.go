@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// products are matrix products, convolutions and attention.
-var products = family{
+// productOperators are matrix products, convolutions and attention.
+var productOperators = operatorFamily{
 	"_grouped_mm":          groupedMM,
 	"mm":                   (*tensor).MM,
 	"mv":                   (*tensor).MV,
@@ -42,9 +42,9 @@ var products = family{
 	"baddbmm": (*tensor).BAddBMMScaled,
 }
 
-// conv returns the arguments of a convolution, whose padding may be "same" or "valid". A convolution with
+// convArgs returns the arguments of a convolution, whose padding may be "same" or "valid". A convolution with
 // output_padding is transposed unless an argument says otherwise.
-func (a *Args) conv() trace.ConvArgs {
+func (a *Args) convArgs() trace.ConvArgs {
 	c := trace.ConvArgs{
 		Stride: a.Ints("stride"), Padding: a.Ints("padding"), Dilation: a.Ints("dilation"), Groups: a.Int("groups"),
 		Same: a.Text("padding") == "same",

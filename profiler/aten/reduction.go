@@ -7,15 +7,15 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// reductions are operators that reduce dimensions, or all elements, to one value.
-var reductions = family{
+// reductionOperators are operators that reduce dimensions, or all elements, to one value.
+var reductionOperators = operatorFamily{
 	"nansum": func(a *Args) *tensor {
-		return a.cast().NanSum(a.Bool("keepdim"), a.Dims("dim")...)
+		return a.castInput().NanSum(a.Bool("keepdim"), a.Dims("dim")...)
 	},
 	"nanmean": func(a *Args) *tensor {
-		return a.cast().NanMean(a.Bool("keepdim"), a.Dims("dim")...)
+		return a.castInput().NanMean(a.Bool("keepdim"), a.Dims("dim")...)
 	},
-	"prod":                              func(a *Args) *tensor { return a.cast().ProdAll() },
+	"prod":                              func(a *Args) *tensor { return a.castInput().ProdAll() },
 	"median nanmedian":                  (*tensor).Median,
 	"nanmedian.dim kthvalue median.dim": withArgs((*tensor).SelectExtreme, "keepdim", "dim"),
 	"mode":                              withArgs((*tensor).Mode, "keepdim", "dim"),
@@ -34,7 +34,7 @@ var reductions = family{
 	"var_mean.correction var_mean.dim":  withArgs((*tensor).VarMean, "keepdim", "dim"),
 	"std_mean.correction std_mean.dim":  withArgs((*tensor).StdMean, "keepdim", "dim"),
 	"prod.dim_int": func(a *Args) *tensor {
-		return a.cast().Prod(a.Bool("keepdim"), a.Dim("dim"))
+		return a.castInput().Prod(a.Bool("keepdim"), a.Dim("dim"))
 	},
 	"amax":                              withArgs((*tensor).AMax, "keepdim", "dim"),
 	"amin":                              withArgs((*tensor).AMin, "keepdim", "dim"),
@@ -59,10 +59,10 @@ var reductions = family{
 	"logsumexp":                  withArgs((*tensor).LogSumExp, "keepdim", "dim"),
 	"linalg_matrix_norm.str_ord": matrixNorm,
 	"linalg_vector_norm": func(a *Args) *tensor {
-		return a.first(0).Norm(a.power("ord"), a.Bool("keepdim"), a.Dims("dim")...)
+		return a.first(0).Norm(a.normOrder("ord"), a.Bool("keepdim"), a.Dims("dim")...)
 	},
-	"cumsum":            func(a *Args) *tensor { return scanned(a, (*tensor).CumSum, (*tensor).CumSumTo) },
-	"cumprod":           func(a *Args) *tensor { return scanned(a, (*tensor).CumProd, (*tensor).CumProdTo) },
+	"cumsum":            func(a *Args) *tensor { return cumulative(a, (*tensor).CumSum, (*tensor).CumSumTo) },
+	"cumprod":           func(a *Args) *tensor { return cumulative(a, (*tensor).CumProd, (*tensor).CumProdTo) },
 	"sort":              (*tensor).Sort,
 	"sort.stable":       withArgs((*tensor).Sort, "dim"),
 	"argsort":           (*tensor).ArgSort,
@@ -71,16 +71,16 @@ var reductions = family{
 	"cosine_similarity": (*tensor).CosineSimilarity,
 	"pairwise_distance": (*tensor).PairwiseDistance,
 	"norm.ScalarOpt_dim": func(a *Args) *tensor {
-		return a.first(0).Norm(a.power("p"), a.Bool("keepdim"), a.Dims("dim")...)
+		return a.first(0).Norm(a.normOrder("p"), a.Bool("keepdim"), a.Dims("dim")...)
 	},
-	"norm.Scalar": func(a *Args) *tensor { return a.first(0).Norm(a.power("p"), false) },
+	"norm.Scalar": func(a *Args) *tensor { return a.first(0).Norm(a.normOrder("p"), false) },
 	"argmax":      withArgs((*tensor).ArgMax, "keepdim", "dim"),
 	"argmin":      withArgs((*tensor).ArgMin, "keepdim", "dim"),
 	"cdist":       withArgs(ops.CDist, "x2", "p", "compute_mode"),
 }
 
-// cast returns the first argument, converted to the type of the result.
-func (a *Args) cast() *tensor {
+// castInput returns the first argument, converted to the type of the result.
+func (a *Args) castInput() *tensor {
 	x := a.first(0)
 	if d := a.DType("dtype", x.DType()); d != x.DType() {
 		return x.To(d)
@@ -88,8 +88,8 @@ func (a *Args) cast() *tensor {
 	return x
 }
 
-// scanned records a cumulative sum or product in the type of the argument dtype.
-func scanned(a *Args, plain func(x *tensor, dim int) *tensor,
+// cumulative records a cumulative sum or product in the type of the argument dtype.
+func cumulative(a *Args, plain func(x *tensor, dim int) *tensor,
 	to func(x *tensor, d trace.DType, dim int) *tensor,
 ) *tensor {
 	if a.IsNone("dtype") {
@@ -98,8 +98,8 @@ func scanned(a *Args, plain func(x *tensor, dim int) *tensor,
 	return to(a.first(0), a.DType("dtype", trace.F32), a.Dim("dim"))
 }
 
-// power returns the order of a norm; two by default.
-func (a *Args) power(name string) float64 {
+// normOrder returns the order of a norm; two by default.
+func (a *Args) normOrder(name string) float64 {
 	if a.IsNone(name) {
 		return 2
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// resizing are pooling, interpolation and sampling.
-var resizing = family{
+// resizingOperators are pooling, interpolation and sampling.
+var resizingOperators = operatorFamily{
 	"fractional_max_pool2d fractional_max_pool3d": withArgs(
 		(*tensor).FractionalMaxPool, "random_samples", "output_size"),
 	"max_pool1d max_pool2d max_pool3d":                                        poolBody((*tensor).MaxPool),
@@ -21,7 +21,7 @@ var resizing = family{
 	"im2col": ops.Im2Col,
 	"col2im": func(a *Args) *tensor {
 		size := a.Ints("output_size")
-		return ops.Col2Im(a.first(0), size[0], size[len(size)-1], a.pool())
+		return ops.Col2Im(a.first(0), size[0], size[len(size)-1], a.poolArgs())
 	},
 	"grid_sampler_2d grid_sampler_3d grid_sampler": ops.GridSample,
 	"affine_grid_generator":                        ops.AffineGrid,
@@ -36,7 +36,7 @@ var resizing = family{
 	"upsample_bicubic2d.vec upsample_bicubic2d _upsample_bicubic2d_aa.vec _upsample_bicubic2d_aa": upsample,
 }
 
-func (a *Args) pool() trace.PoolArgs {
+func (a *Args) poolArgs() trace.PoolArgs {
 	p := trace.PoolArgs{Kernel: a.Ints("kernel_size"), Stride: a.Ints("stride"), Padding: a.Ints("padding")}
 	if a.op.index("ceil_mode") >= 0 {
 		p.Ceil = a.Bool("ceil_mode")
@@ -55,9 +55,9 @@ func adaptiveAvgPool(a *Args) *tensor {
 	return x.AdaptiveAvgPool(size...)
 }
 
-// resized returns the output size of an interpolation: the given size, or the input's size times the scale factors
-// (compute_output_size of UpSample.cpp).
-func (a *Args) resized() []int64 {
+// interpolationSize returns the output size of an interpolation: the given size, or the input's size times the scale
+// factors (compute_output_size of UpSample.cpp).
+func (a *Args) interpolationSize() []int64 {
 	if size := a.Ints("output_size"); size != nil {
 		return size
 	}
@@ -72,7 +72,9 @@ func (a *Args) resized() []int64 {
 	return size
 }
 
-func upsample(a *Args) *tensor { return ops.Upsample(a.op.base(), a.first(0), a.resized()...) }
+func upsample(a *Args) *tensor {
+	return ops.Upsample(a.op.base(), a.first(0), a.interpolationSize()...)
+}
 
 // poolBody returns the body of a pooling operator. It adds a batch dimension to inputs without one.
 func poolBody(f func(x *tensor, p trace.PoolArgs) *tensor) any {

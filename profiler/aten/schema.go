@@ -52,7 +52,7 @@ func ParseSchema(text string) (*Schema, error) {
 	}
 	s := new(Schema)
 	s.Name, s.Overload, _ = strings.Cut(text[:open], ".")
-	s.Name = qualified(s.Name)
+	s.Name = qualifiedName(s.Name)
 	args, rest, err := cutParenthesized(text[open:])
 	if err != nil {
 		return nil, fmt.Errorf("schema %q: %w", text, err)

@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// shapes are the operators for views and rearranged elements.
-var shapes = family{
+// shapeOperators are the operators for views and rearranged elements.
+var shapeOperators = operatorFamily{
 	"view":               view,
 	"reshape":            (*tensor).Reshape,
 	"flatten.using_ints": (*tensor).Flatten,
@@ -49,7 +49,7 @@ var shapes = family{
 	"clone":                              clone,
 	"detach detach_":                     (*tensor).Detach,
 	"alias":                              func(x *tensor) *tensor { return x.Slice(0, 0, math.MaxInt64) },
-	"to.dtype to.dtype_layout to.device": to,
+	"to.dtype to.dtype_layout to.device": convertTo,
 	"type_as":                            func(x, y *tensor) *tensor { return x.To(y.DType()) },
 	"to.other":                           func(a *Args) *tensor { return a.first(0).To(a.Tensor("other").DType()) },
 	"_to_copy": func(a *Args) *tensor {
@@ -162,8 +162,8 @@ func clone(a *Args) *tensor {
 	}
 }
 
-// to records x.to(). With copy=True it copies even if nothing changes.
-func to(a *Args) *tensor {
+// convertTo records x.to(). With copy=True it copies even if nothing changes.
+func convertTo(a *Args) *tensor {
 	x := a.first(0)
 	d := a.DType("dtype", x.DType())
 	last := a.Format("memory_format") == ChannelsLast

@@ -9,23 +9,23 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// special are operators with several names, and operators that few models call.
-var special = family{
+// specialOperators are operators with several names, and operators that few models call.
+var specialOperators = operatorFamily{
 	"special_softmax": func(a *Args) *tensor { return softmax(a, (*tensor).Softmax, (*tensor).SoftmaxTo) },
 	"special_log_softmax": func(a *Args) *tensor {
 		return softmax(a, (*tensor).LogSoftmax, (*tensor).LogSoftmaxTo)
 	},
 	"special_logsumexp":           withArgs((*tensor).LogSumExp, "keepdim", "dim"),
-	"special_expm1":               function("expm1"),
-	"special_exp2":                function("exp2"),
-	"special_erfc":                function("erfc"),
-	"special_erfinv":              function("erfinv"),
-	"special_gammaln":             function("lgamma"),
-	"special_digamma special_psi": function("digamma"),
-	"special_logit":               function("logit"),
-	"special_round":               function("round"),
-	"special_sinc":                function("sinc"),
-	"special_i0":                  function("i0"),
+	"special_expm1":               unaryFunction("expm1"),
+	"special_exp2":                unaryFunction("exp2"),
+	"special_erfc":                unaryFunction("erfc"),
+	"special_erfinv":              unaryFunction("erfinv"),
+	"special_gammaln":             unaryFunction("lgamma"),
+	"special_digamma special_psi": unaryFunction("digamma"),
+	"special_logit":               unaryFunction("logit"),
+	"special_round":               unaryFunction("round"),
+	"special_sinc":                unaryFunction("sinc"),
+	"special_i0":                  unaryFunction("i0"),
 	"angle":                       (*tensor).Angle,
 	"pdist":                       ops.PDist,
 	"aminmax": func(a *Args) (x, y *tensor) {
@@ -51,15 +51,15 @@ var special = family{
 	"row_stack": concatenate(0, 2),
 }
 
-// libraries are operators that torchvision and transformers add to PyTorch.
-var libraries = family{
+// libraryOperators are operators that torchvision and transformers add to PyTorch.
+var libraryOperators = operatorFamily{
 	"transformers::grouped_mm_fallback": (*tensor).GroupedMM,
 	"torchvision::roi_align": func(a *Args) *tensor {
-		y, _ := a.regions("roi_align", a.first(0).Size(1), false)
+		y, _ := a.regionOperator("roi_align", a.first(0).Size(1), false)
 		return y
 	},
 	"torchvision::roi_pool": func(a *Args) (*tensor, *tensor) {
-		return a.regions("roi_pool", a.first(0).Size(1), true)
+		return a.regionOperator("roi_pool", a.first(0).Size(1), true)
 	},
 	"torchvision::ps_roi_align": positionSensitive("ps_roi_align"),
 	"torchvision::ps_roi_pool":  positionSensitive("ps_roi_pool"),
@@ -73,9 +73,9 @@ var libraries = family{
 	},
 }
 
-// regions records an operator on regions of interest (torchvision). from is the position of each value in the input, if
-// places is set.
-func (a *Args) regions(op string, channels int64, places bool) (y, from *tensor) {
+// regionOperator records an operator on regions of interest (torchvision). from is the position of each value in the
+// input, if places is set.
+func (a *Args) regionOperator(op string, channels int64, places bool) (y, from *tensor) {
 	return ops.Regions(a.first(0), a.Tensor("rois"), ops.RegionArgs{
 		Op: op, Height: a.Int("pooled_height"), Width: a.Int("pooled_width"), Channels: channels, Places: places,
 	})
@@ -85,16 +85,16 @@ func (a *Args) regions(op string, channels int64, places bool) (y, from *tensor)
 // its own channels.
 func positionSensitive(op string) func(a *Args) (y, from *tensor) {
 	return func(a *Args) (*tensor, *tensor) {
-		return a.regions(op, a.first(0).Size(1)/(a.Int("pooled_height")*a.Int("pooled_width")), true)
+		return a.regionOperator(op, a.first(0).Size(1)/(a.Int("pooled_height")*a.Int("pooled_width")), true)
 	}
 }
 
 func (a *Args) twoOf(height, width string) [2]int64 { return [2]int64{a.Int(height), a.Int(width)} }
 
-// queries are operators that have no result or return properties of tensors. They allocate nothing.
-var queries = family{
-	"_assert_tensor_metadata _assert_async _assert_async.msg _assert_scalar sym_constrain_range": nothing,
-	"sym_constrain_range_for_size": nothing,
+// queryOperators are operators that have no result or return properties of tensors. They allocate nothing.
+var queryOperators = operatorFamily{
+	"_assert_tensor_metadata _assert_async _assert_async.msg _assert_scalar sym_constrain_range": noResult,
+	"sym_constrain_range_for_size": noResult,
 	"sym_size.int size.int":        (*tensor).Size,
 	"sym_stride.int stride.int":    stride,
 	"sym_numel":                    (*tensor).Numel,
@@ -103,7 +103,7 @@ var queries = family{
 	"is_same_size":                 func(x, y *tensor) bool { return slices.Equal(x.Shape(), y.Shape()) },
 }
 
-func nothing(*Args) []Value { return nil }
+func noResult(*Args) []Value { return nil }
 
 func stride(a *Args) Value {
 	x := a.first(0)
@@ -114,17 +114,17 @@ func stride(a *Args) Value {
 	return x.Strides()[d]
 }
 
-// composed are operators that PyTorch implements by other operators (CompositeImplicitAutograd), each recorded as in
-// its source.
-var composed = family{
+// composedOperators are operators that PyTorch implements by other operators (CompositeImplicitAutograd), each recorded
+// as in its source.
+var composedOperators = operatorFamily{
 	"addr":                      (*tensor).AddR,
 	"cartesian_prod":            cartesianProduct,
 	"cumulative_trapezoid.dx":   cumulativeTrapezoid,
 	"float_power.Tensor_Scalar": func(a *Args) *tensor { return a.first(0).To(trace.F64).Pow(a.Float("exponent")) },
 	"ldexp.Tensor":              func(x, y *tensor) *tensor { return x.Mul(y.NumberPow(trace.RealNumber)) },
-	"blackman_window blackman_window.periodic":                window(4),
-	"bartlett_window bartlett_window.periodic":                window(0),
-	"kaiser_window kaiser_window.periodic kaiser_window.beta": window(1),
+	"blackman_window blackman_window.periodic":                windowBody(4),
+	"bartlett_window bartlett_window.periodic":                windowBody(0),
+	"kaiser_window kaiser_window.periodic kaiser_window.beta": windowBody(1),
 	"atleast_3d": atLeast3D,
 	"dstack":     depthStack,
 	"diagflat": func(a *Args) *tensor {
@@ -132,13 +132,13 @@ var composed = family{
 	},
 	"native_channel_shuffle": (*tensor).ChannelShuffle,
 	"trapz.dx trapezoid.dx":  withArgs((*tensor).Trapezoid, "dim"),
-	"normal.float_float":     filled,
+	"normal.float_float":     newFilled,
 	"hamming_window":         ops.HannWindow, // with other constants
 }
 
-// window returns the body of a signal window, such as torch.hamming_window, which takes the given number of operations.
-// The window is periodic by default.
-func window(operations int) func(a *Args) *tensor {
+// windowBody returns the body of a signal window, such as torch.hamming_window, which takes the given number of
+// operations. The window is periodic by default.
+func windowBody(operations int) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
 		periodic := a.op.index("periodic") < 0 || a.Bool("periodic")
 		return ops.Window(a.tape, a.op.base(), a.Int("window_length"), periodic, operations)

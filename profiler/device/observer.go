@@ -10,31 +10,31 @@ import (
 
 // An Observer is a device that can report other users of its GPU.
 type Observer interface {
-	// Baseline returns the GPU memory in use before the program's first segment.
+	// Baseline returns the GPU memory in use before the program's first segment was allocated.
 	Baseline() Baseline
-	// ProcessMemory returns this process's GPU memory by NVML, in bytes, with its context; false if unknown.
+	// ProcessMemory returns this process's GPU memory with its context, as NVML reports it, in bytes; false if unknown.
 	ProcessMemory() (bytes int64, ok bool)
-	// Neighbors are the other processes that use the GPU now, as far as they can be seen.
+	// Neighbors returns the other processes on the GPU, as far as they are visible.
 	Neighbors() []Neighbor
 }
 
-// A Limiter is a device that can be told to leave memory to others.
+// A Limiter is a device on which a program can leave memory to other processes.
 type Limiter interface {
-	// LeaveFree makes allocations fail that would leave fewer free bytes than these.
+	// LeaveFree makes allocations fail if fewer than this number of bytes would remain free.
 	LeaveFree(bytes int64)
 	// FreeLimit returns the number of bytes that allocations must leave free.
 	FreeLimit() int64
 }
 
-// A DriverReporter is a device with a driver below it.
+// A DriverReporter is a device that reports its driver.
 type DriverReporter interface {
 	Driver() Driver
 }
 
-// A TimeFloor is a device that computes a lower bound of the time of its work from the GPU's speed.
+// A TimeFloor is a device that computes a lower bound for the time of its work from the GPU's speed.
 type TimeFloor interface {
-	// Floor returns that time for everything launched so far; the difference of two is the time of the launches between
-	// them. It stays zero on a GPU whose speed is not known.
+	// Floor returns the lower bound for everything launched so far; the difference of two is for the launches between
+	// them. It stays zero on a GPU of unknown speed.
 	Floor() time.Duration
 }
 
@@ -51,7 +51,7 @@ type Clocks struct {
 	Slowdowns  []string
 }
 
-// A Driver is the NVIDIA driver below a device.
+// A Driver describes the NVIDIA driver of a device.
 type Driver struct {
 	// Release is the driver's version, "580.65.06"; empty if unknown.
 	Release string
@@ -59,51 +59,51 @@ type Driver struct {
 	CUDA string
 }
 
-// An IdentityReporter is a device that can be told from others of its kind.
+// An IdentityReporter is a device that reports which physical GPU it is.
 type IdentityReporter interface {
 	Identity() Identity
 }
 
 // An Identity identifies the physical GPU of a device.
 type Identity struct {
-	// UUID is the driver's identifier of the GPU, "GPU-...", or of the slice of one, "MIG-..."; empty if unknown.
+	// UUID is the driver's identifier of the GPU ("GPU-...") or MIG slice ("MIG-..."); empty if unknown.
 	UUID string
-	// MIG reports whether the device is a slice of a GPU (multi-instance GPU).
+	// MIG reports whether the device is a MIG slice of a GPU.
 	MIG bool
 }
 
-// A Baseline is memory of a GPU that is in use without any segment, in bytes.
+// A Baseline is the GPU memory in use before any segment is allocated, in bytes.
 type Baseline struct {
-	// Others is the memory that was in use before the context was made. It is only known if OthersKnown; else it is the
-	// memory in use beyond the catalog's context.
+	// Others is the memory in use before the context was created. It is only known if OthersKnown is true; otherwise it
+	// is the memory in use beyond the catalog's context size.
 	Others      int64
 	OthersKnown bool
-	// Context is the memory that making the context took, Kernels the memory that loading the kernels took.
+	// Context is the memory that creating the context took, Kernels the memory that loading the kernels took.
 	Context, Kernels int64
 }
 
-// Total returns all that is in use.
+// Total returns the sum of all fields in bytes.
 func (b Baseline) Total() int64 { return b.Others + b.Context + b.Kernels }
 
-// A SharingReporter is a device that reports software that divides its GPU among processes (MPS) or machines (vGPU).
+// A SharingReporter is a device that reports software that shares its GPU among processes (MPS) or machines (vGPU).
 type SharingReporter interface {
-	// SharingSoftware returns a sentence without its full stop for each such software.
+	// SharingSoftware returns a sentence, without a full stop, about each such software.
 	SharingSoftware() []string
 }
 
-// A Neighbor is another process on a GPU. One without a PID represents all processes that are not listed: a container
-// does not list processes of the host and of other containers.
+// A Neighbor is another process on a GPU. A Neighbor without a PID represents all processes that are not listed: a
+// container lists no processes of the host and of other containers.
 type Neighbor struct {
 	PID int
-	// Name is the name of its program, empty if it is not known.
+	// Name is the name of the process's program; empty if unknown.
 	Name string
-	// Used is the memory it holds in bytes, -1 if it is not known.
+	// Used is the process's GPU memory in bytes; -1 if unknown.
 	Used int64
-	// Computes reports whether it uses the GPU for computing, not only to draw.
+	// Computes reports whether the process uses the GPU for computing, and not only for graphics.
 	Computes bool
 }
 
-// String names the process and what it holds: "python3 (1234), which holds 2.00 GiB".
+// String describes the process and its memory: "python3 (1234), which holds 2.00 GiB".
 func (n Neighbor) String() string {
 	if n.PID == 0 {
 		return "processes that are not listed, as those outside a container, which hold about " +

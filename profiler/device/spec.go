@@ -13,12 +13,12 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// A SpecError reports an invalid file that describes a GPU.
+// A SpecError reports that a file does not describe a valid GPU.
 type SpecError struct{ File, Reason string }
 
 func (e *SpecError) Error() string { return e.File + ": " + e.Reason }
 
-// gpuSpec is a user's description of a GPU that the catalog lacks. The GPU that Like names gives the missing values.
+// gpuSpec is a user's description of a GPU. Missing values come from the GPU that Like names.
 type gpuSpec struct {
 	Name       string  `yaml:"name"`
 	Like       string  `yaml:"like"`
@@ -36,12 +36,12 @@ type gpuSpec struct {
 	Addresses  string  `yaml:"addresses"`
 }
 
-// maxSpecBytes is the largest file read, in bytes.
+// maxSpecBytes is the largest accepted size of the file.
 const maxSpecBytes = 1 << 16
 
-// ReadSpec reads a user's description of a GPU, YAML with a name, the memory, the compute capability and the number of
-// multiprocessors, or with the name of a similar GPU and the values that differ. The file's name is for messages. The
-// error is a [*SpecError] unless reading itself failed.
+// ReadSpec reads a user's description of a GPU as YAML: a name, the memory, the compute capability and the number of
+// multiprocessors, or the name of a similar GPU and the values that differ. file is the file's name for messages. The
+// error is a [*SpecError] unless reading failed.
 func ReadSpec(r io.Reader, file string) (GPU, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxSpecBytes+1))
 	if err != nil {
@@ -121,8 +121,8 @@ func replaceIfGiven[T comparable](to *T, given T) {
 	}
 }
 
-// capabilityDefaults returns the generation of a compute capability and the threads of a multiprocessor, or the values
-// of the nearest older capability in the catalog.
+// capabilityDefaults returns the architecture's name and the threads of a multiprocessor for a compute capability, or
+// for the nearest older one in the catalog.
 func capabilityDefaults(c Capability) (generation string, threads int) {
 	for _, g := range catalog {
 		if g.Capability <= c {
@@ -132,9 +132,9 @@ func capabilityDefaults(c Capability) (generation string, threads int) {
 	return generation, threads
 }
 
-// check returns an error for values that no GPU can have.
+// check returns an error if no GPU can have these values.
 func (g GPU) check() error {
-	// The widest GPU has 192 multiprocessors and the largest some 300 GB.
+	// The limits are above the largest GPUs, with 192 multiprocessors and some 300 GB.
 	const mostSMs, mostMemory, mostRate = 1024, 1 << 42, 1e18
 	switch {
 	case g.Memory < 64*MiB || g.Memory > mostMemory:

@@ -7,30 +7,30 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Budget is the limit of a safe batch: the upper end of its need must be within a share of the memory.
+// Budget is the limit of a safe batch: the upper end of the batch's need must be within a share of the memory.
 type Budget struct {
-	// Memory is the available memory in bytes: the GPU's total, context included, less the memory of other processes.
+	// Memory is the available memory in bytes: the GPU's total, with the context, less the memory of other processes.
 	Memory int64
-	// Margin is the share of Memory that a step may fill, in (0, 1]. The rest is reserved for memory that no estimate
-	// of a step contains: other users of the GPU, other work of the script, and growth of the allocator's cache over
-	// thousands of steps. The error of the estimate itself is in its interval and not counted again.
+	// Margin is the share of Memory that a step may use, in (0, 1]. The rest is reserved for memory that no estimate of
+	// a step contains: other users of the GPU, other work of the script, and growth of the allocator's cache over
+	// thousands of steps. The error of the estimate is in its interval and not counted again.
 	Margin float64
-	// Risk, if not zero, replaces Margin: the probability, below a half, with which the step
-	// alone may need more than all of Memory.
+	// Risk, if not zero, replaces Margin: the probability, below 0.5, with which the step may need more than Memory.
 	Risk float64
 }
 
-// DefaultMargin is the share of the memory that may be filled unless another is given.
+// DefaultMargin is the default share of the memory that a step may use.
 const DefaultMargin = 0.85
 
-// MaxSearchedBatch is the default of the largest batch that a search considers.
+// MaxSearchedBatch is the default of the largest batch that a search tries.
 const MaxSearchedBatch = 4096
 
 // defaultRisk is the probability that a need exceeds the upper end of a 95 % interval.
 const defaultRisk = 0.025
 
-// Need returns the bytes of an estimate that must not exceed [Budget.Limit]: the upper end of its device bytes, or with
-// a risk that quantile. Managed memory does not count, since the driver moves it to the host when memory is short.
+// Need returns the bytes of an estimate that must not exceed [Budget.Limit]: the upper end of its device bytes or, with
+// a Risk, the corresponding quantile. Managed memory does not count, since the driver moves it to the host when GPU
+// memory is short.
 func (b Budget) Need(e Estimate) int64 {
 	value, high := e.Device.Value-e.Paged.Value, e.Device.High-e.Paged.High
 	if b.Risk == 0 || b.Risk == defaultRisk {
@@ -41,7 +41,7 @@ func (b Budget) Need(e Estimate) int64 {
 	return value + int64(math.Ceil(float64(high-value)*z/z95))
 }
 
-// Limit returns the largest [Budget.Need] that is allowed, in bytes.
+// Limit returns the largest accepted [Budget.Need] in bytes.
 func (b Budget) Limit() int64 {
 	if b.Risk == 0 {
 		return int64(float64(b.Memory) * b.Margin)
@@ -49,14 +49,14 @@ func (b Budget) Limit() int64 {
 	return b.Memory
 }
 
-// Reason is a keyword for why a batch is not safe; empty if it is safe.
+// Reason is a keyword for the reason why a batch is not safe; empty if it is safe.
 type Reason string
 
 // The reasons.
 const (
-	// OverMemoryShare means that the memory suffices, but not the share of it that may be filled.
+	// OverMemoryShare means that the need fits the memory, but exceeds the share of it that may be used.
 	OverMemoryShare Reason = "over-share"
-	// GPUFull means that the need exceeds all memory that other processes leave.
+	// GPUFull means that the need exceeds all memory that other processes leave free.
 	GPUFull Reason = "gpu-full"
 	// OutOfMemory means that an allocation failed in a replay on the GPU.
 	OutOfMemory Reason = "oom"
@@ -70,7 +70,7 @@ const (
 	SmallerBatch Reason = "smaller-batch"
 )
 
-// ReasonOf returns the reason why an estimate is not safe.
+// ReasonOf returns the reason why an estimate is not safe; empty if it is safe.
 func (b Budget) ReasonOf(e Estimate) Reason {
 	why := b.Judge(b.Need(e))
 	if why != "" && e.Verdict == StepNotRecorded {
@@ -79,7 +79,7 @@ func (b Budget) ReasonOf(e Estimate) Reason {
 	return why
 }
 
-// Judge returns the reason why a need is not safe.
+// Judge returns the reason why a need in bytes is not safe; empty if it is safe.
 func (b Budget) Judge(need int64) Reason {
 	switch {
 	case need > b.Memory:
@@ -103,9 +103,9 @@ func (b Budget) Check() error {
 	return nil
 }
 
-// SplitBatch divides an effective batch among micro-batches of at most largest samples, each a multiple where largest
-// is not smaller: the largest batch whose product with their number is the effective batch. If only a batch of one
-// divides it, SplitBatch returns the smallest product that is not below it. A multiple of zero or one is any batch.
+// SplitBatch divides an effective batch into micro-batches of at most largest samples. It returns the largest batch
+// that divides the effective batch; it must be divisible by multiple, unless largest is smaller. If only a batch of one
+// divides it, SplitBatch returns the smallest product that is not below it. A multiple of zero or one allows any batch.
 func SplitBatch(effective, largest, multiple int) (batch, accumulate int) {
 	if multiple < 1 || largest < multiple {
 		multiple = 1

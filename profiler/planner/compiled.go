@@ -7,18 +7,18 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// compiledModel holds how torch.compile changed the memory of one model's steps, for each form of compilation (the
-// model alone, with its loss, block by block). Values are shares of the eager step's bytes, without the bytes that no
-// compiler changes: weights, buffers, optimizer state and batch.
+// compiledModel describes how torch.compile changed the memory of a model's training steps, for each way of compiling
+// it (the model alone, with its loss, block by block). Values are shares of the eager step's bytes, excluding bytes
+// that no compiler changes: weights, buffers, optimizer state and batch.
 type compiledModel struct {
 	model string
-	// text reports whether the model learns tokens: compiled steps keep logits and softmax in 16 bits or not at all.
+	// text reports whether the model trains on tokens: compiled steps store logits and softmax in 16 bits or not.
 	text                bool
 	allocated, reserved [2]float64 // the least and the most
 }
 
-// compiledModels are steps that were recorded with PyTorch 2.15 (Inductor in its default mode; bf16 autocast, except
-// for two forms of compilation).
+// compiledModels are the measured memory of steps recorded with PyTorch 2.15 (Inductor in its default mode; bf16
+// autocast, except for two of the ways of compiling).
 var compiledModels = []compiledModel{
 	{"a GPT of 4 layers", true, [2]float64{.573, 1.001}, [2]float64{.525, 1.016}},
 	{"gpt2", true, [2]float64{.386, .705}, [2]float64{.364, .732}},
@@ -34,16 +34,16 @@ var compiledModels = []compiledModel{
 	{"efficientnet_b0", false, [2]float64{.619, .624}, [2]float64{.709, .754}},
 }
 
-// compiledPair is the memory of one training step without and with torch.compile, as it was published,
-// both in the same unit and measured the same way.
+// compiledPair is the published memory of one training step without and with torch.compile, both in the same unit and
+// measured in the same way.
 type compiledPair struct {
 	eager, compiled float64
-	// model names the training, and source where the values were published.
+	// model names the training, and source the place of publication.
 	model, source string
 }
 
-// compiledPairs are published pairs that change torch.compile and nothing else. None states its bytes that no compiler
-// changes, so the pairs give only an upper bound.
+// compiledPairs are published pairs of measurements that differ only in torch.compile. None states the bytes that no
+// compiler changes, so the pairs only give an upper bound.
 var compiledPairs = []compiledPair{
 	{82.4, 77.0, "Llama 3.1 8B, FSDP, reserved GiB", torchtitanSource},
 	{67.0, 62.0, "Llama 3.1 70B, FSDP, reserved GiB", torchtitanSource},
@@ -59,15 +59,15 @@ const (
 	physicalAISource = "open-edge-platform/physical-ai-studio pull request 477"
 )
 
-// CompiledResiduals describes the uncertainty of a compiled step without a recording, whose eager step is replayed
-// instead. The zero value is an eager step.
+// CompiledResiduals describes the uncertainty of a torch.compile step without a recording, for which the eager step is
+// replayed. The zero value is for an eager step.
 type CompiledResiduals struct {
 	// Allocated and Reserved are relative to the bytes that a compiler can change.
 	Allocated, Reserved Residual
 }
 
-// AdaptToCompile adapts the coefficients to a step under torch.compile that was not recorded; text reports whether the
-// model learns, or may learn, tokens.
+// AdaptToCompile adapts the coefficients to a torch.compile step that was not recorded. text reports whether the model
+// is, or may be, trained on tokens.
 func (c *Coefficients) AdaptToCompile(text bool) {
 	kind := slices.DeleteFunc(slices.Clone(compiledModels), func(m compiledModel) bool { return m.text != text })
 	name := "models of images and sound"
@@ -97,7 +97,7 @@ func (c *Coefficients) AdaptToCompile(text bool) {
 const studentT975 = 2.571
 
 // lowerPrediction returns the lower end of the 95 % prediction interval for the share of one further model. Its
-// logarithm is assumed to be normally distributed, as for these six models.
+// logarithm is assumed to be normally distributed, like the six models'.
 func lowerPrediction(shares []float64) float64 {
 	n := float64(len(shares))
 	var sum, squares float64
@@ -109,8 +109,8 @@ func lowerPrediction(shares []float64) float64 {
 	return math.Exp(sum/n - studentT975*deviation*math.Sqrt(1+1/n))
 }
 
-// EagerBreakdown returns the part of the allocated bytes that torch.compile does not change: weights, buffers, the
-// optimizer's state and the batch.
+// EagerBreakdown returns the allocated bytes that torch.compile does not change: weights, buffers, optimizer state,
+// batch.
 func EagerBreakdown(b program.Breakdown) (out program.Breakdown) {
 	for _, c := range []program.Class{program.Weights, program.Buffers, program.OptimizerState, program.Batch} {
 		out[c] = b[c]

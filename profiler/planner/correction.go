@@ -8,30 +8,28 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Term names a coefficient that calibration fits: an amount or a share that runs need beyond what a replay shows.
+// Term is a coefficient that calibration fits: bytes, or a share of bytes, that runs need in addition to a replay.
 type Term uint8
 
-// The terms. Workspace, Context and Granularity are bytes, the slacks shares of what the replay says. With w, c, g, a,
-// r, d for them in this order, A and R for the allocated and reserved bytes of the replay and S for its segments:
+// The terms. Workspace, Context and Granularity are bytes, the slacks shares of the replay's bytes. With w, c, g, a, r,
+// d for them in this order, A and R for the allocated and reserved bytes of the replay and S for its segments:
 //
-//	allocated = A + w + a·A
-//	reserved  = R + w + a·A + r·R
-//	device    = R + w + a·A + r·R + c + g·S + d·R
+// allocated = A + w + a·A         reserved  = R + w + a·A + r·R   device    = R + w + a·A + r·R + c + g·S + d·R
 const (
-	// LibraryWorkspace is memory in bytes that libraries allocate through PyTorch's
-	// allocator and no recording shows, the same at every batch size.
+	// LibraryWorkspace is memory in bytes that libraries allocate through PyTorch's allocator and that recordings lack.
+	// It is the same at every batch size.
 	LibraryWorkspace Term = iota
-	// ContextBytes are the CUDA context and what libraries load besides the allocator.
+	// ContextBytes is the size of the CUDA context with the memory that libraries allocate outside of the allocator.
 	ContextBytes
 	// Granularity is the number of bytes that the driver adds to each segment.
 	Granularity
-	// AllocatedSlack is the share of the recorded allocated bytes that real tensors need beyond them.
+	// AllocatedSlack is the additional memory of real tensors as a share of the recorded allocated bytes.
 	AllocatedSlack
-	// ReservedSlack is the share of the replayed reserved bytes that the real cache holds beyond them.
+	// ReservedSlack is the additional memory of the real cache as a share of the replayed reserved bytes.
 	ReservedSlack
-	// DeviceSlack is the share of the reserved bytes that the device shows beyond them, besides the context.
+	// DeviceSlack is the additional device memory, without the context, as a share of the reserved bytes.
 	DeviceSlack
-	// CommunicationShare is the device memory of NCCL on one of several ranks, as a share of the assumed amount (see
+	// CommunicationShare is the device memory of NCCL on one of several ranks, as a share of the estimate (see
 	// [CommunicationOf]).
 	CommunicationShare
 
@@ -50,22 +48,23 @@ func (t Term) String() string {
 	return "unknown"
 }
 
-// Coefficients are the planner's values that come from measurements.
+// Coefficients are the values of the planner that come from measurements.
 type Coefficients struct {
-	// Context is the bytes of the CUDA context, and of what PyTorch's libraries load unless Bare is set.
+	// Context is the size of the CUDA context, including the memory of PyTorch's libraries unless BareContext is set.
 	Context Coefficient
-	// BareContext reports whether the process, as vprof's own, loads no libraries. Libraries is their memory otherwise.
+	// BareContext reports whether the process, like vprof's own, loads none of PyTorch's libraries. Libraries is their
+	// memory otherwise.
 	BareContext bool
 	Libraries   Coefficient
-	// Communication is NCCL's part of the device bytes; zero for one GPU alone.
+	// Communication is NCCL's device memory; zero for a single GPU.
 	Communication Coefficient
-	// Learned are the other terms, zero if not measured. Its entry for [ContextBytes] is unused: Context has it.
+	// Learned are the fitted terms; zero if not measured. The entry for [ContextBytes] is unused, see Context.
 	Learned [NumTerms]Coefficient
-	// Correlation is the correlation of the errors of two terms, from -1 to 1. It is symmetric; its diagonal is unused.
+	// Correlation is the correlation of two terms' errors, from -1 to 1. It is symmetric; its diagonal is unused.
 	Correlation [NumTerms][NumTerms]float64
-	// Allocated and Reserved are the errors of replays against PyTorch.
+	// Allocated and Reserved are the errors of replays compared with PyTorch.
 	Allocated, Reserved Residual
-	// Compiled holds the errors of a step under torch.compile that is estimated from its eager step.
+	// Compiled holds the errors of estimating a torch.compile step from its eager step.
 	Compiled CompiledResiduals
 }
 
@@ -77,7 +76,7 @@ func (c *Coefficients) Term(t Term) Coefficient {
 	return c.Learned[t]
 }
 
-// SetBareContext replaces the bare context by a measured one; the memory of PyTorch's libraries stays unchanged.
+// SetBareContext replaces the bare context by a measured one and keeps the memory of PyTorch's libraries.
 func (c *Coefficients) SetBareContext(to Coefficient) {
 	if !c.BareContext {
 		to.Value += c.Libraries.Value
@@ -96,8 +95,8 @@ func (c *Coefficients) Set(t Term, to Coefficient) {
 	c.Learned[t] = to
 }
 
-// List returns the coefficients as named values, in a fixed order: the context, the learned terms, and the residuals.
-// The value of a residual is the middle of its range; its standard error assumes a normal distribution with this range.
+// List returns the coefficients as named values in a fixed order: the context, the fitted terms, and the residuals. The
+// value of a residual is the middle of its range; its standard error assumes a normal distribution with this range.
 func (c Coefficients) List() []Coefficient {
 	list := []Coefficient{c.Context}
 	if c.Communication.Name != "" {
@@ -112,15 +111,15 @@ func (c Coefficients) List() []Coefficient {
 		list = append(list, c.Compiled.Allocated.coefficient("torch_compile"))
 	}
 	allocated, reserved := c.Allocated.coefficient("allocated_residual"), c.Reserved.coefficient("reserved_residual")
-	allocated.Source = c.source()
+	allocated.Source = c.intervalSource()
 	return append(list, allocated, reserved)
 }
 
-// source names the records that the intervals come from, and how many of them lie within.
-func (c *Coefficients) source() string { return SourceOf(c.Allocated, c.Reserved) }
+// intervalSource names the records on which the intervals are based, and how many of them are within their interval.
+func (c *Coefficients) intervalSource() string { return ResidualSource(c.Allocated, c.Reserved) }
 
-// SourceOf names the records that two residuals of a group come from, and how many of them lie within.
-func SourceOf(allocated, reserved Residual) string {
+// ResidualSource names the records of two residuals of a group, and how many of them are within their interval.
+func ResidualSource(allocated, reserved Residual) string {
 	if reserved.SeparateGroup == "" {
 		return allocated.Source()
 	}
@@ -131,7 +130,7 @@ func SourceOf(allocated, reserved Residual) string {
 	return allocated.Source() + "; reserved bytes " + held
 }
 
-// AddCommunication sets the memory of NCCL to an assumed amount, times the learned share if there is one.
+// AddCommunication sets the memory of NCCL to an estimate, multiplied by the fitted share if there is one.
 func (c *Coefficients) AddCommunication(assumed Coefficient) {
 	if k := c.Learned[CommunicationShare]; k.Name != "" {
 		assumed.Value, assumed.StdErr, assumed.Source = assumed.Value*k.Value, assumed.Value*k.StdErr, k.Source
@@ -139,7 +138,7 @@ func (c *Coefficients) AddCommunication(assumed Coefficient) {
 	c.Communication = assumed
 }
 
-// TermFactors is the factors of all terms in a total: the total is corrected by the sum of term times factor.
+// TermFactors are the factors of all terms in a total. The total is corrected by the sum of each term times its factor.
 type TermFactors [NumTerms]float64
 
 // AllocatedRow returns the factors of the terms in the allocated bytes of a sample.
@@ -161,7 +160,7 @@ func (s Sample) DeviceRow() TermFactors {
 	return r
 }
 
-// correction returns the bytes that the terms add to a total, and their standard error.
+// correction returns the bytes that the terms add to a total, with their standard error.
 func (c *Coefficients) correction(r TermFactors) (bytes int64, stderr float64) {
 	var sum, variance float64
 	for i, x := range r {
@@ -178,10 +177,10 @@ func (c *Coefficients) correction(r TermFactors) (bytes int64, stderr float64) {
 	return int64(math.Round(sum)), math.Sqrt(max(0, variance))
 }
 
-// estimate makes the estimate of a sample: corrected totals, their intervals, and components that sum to them. A
-// correction shows in the component next to what it corrects: the workspace, the allocator's slack, the context.
+// estimate returns the estimate of a sample: corrected totals, their intervals, and components that sum to them. A
+// correction is added to a related component: the workspace, the allocator's slack, or the context.
 func (c *Coefficients) estimate(s Sample, held relativeErrors) Estimate {
-	e := Estimate{Source: c.source()}
+	e := Estimate{Source: c.intervalSource()}
 	allocated, allocatedErr := c.correction(s.AllocatedRow())
 	reserved, reservedErr := c.correction(s.ReservedRow())
 	device, deviceErr := c.correction(s.DeviceRow())
@@ -190,11 +189,11 @@ func (c *Coefficients) estimate(s Sample, held relativeErrors) Estimate {
 	e.Components[SlackComponent] = s.Slack() + reserved - allocated
 	e.Components[Context] = device - reserved
 
-	compiledAllocated, compiledReserved := c.Compiled.residualsFor(s)
-	e.Allocated = widenedInterval(s.Allocated()+allocated, c.Allocated.combine(compiledAllocated), held.allocated)
+	compiledAlloc, compiledReserved := c.Compiled.residualsFor(s)
+	e.Allocated = widenedInterval(s.Allocated()+allocated, c.Allocated.plusIndependent(compiledAlloc), held.allocated)
 	e.Allocated.Low, e.Allocated.High = max(0, e.Allocated.Low-s.Less), e.Allocated.High+s.More
 	e.Allocated = e.Allocated.widenedBy(allocatedErr)
-	plain := widenedInterval(s.Reserved+reserved, c.Reserved.combine(compiledReserved), held.reserved)
+	plain := widenedInterval(s.Reserved+reserved, c.Reserved.plusIndependent(compiledReserved), held.reserved)
 	plain.Low, plain.High = max(0, plain.Low-s.Below), plain.High+s.Above
 	// Without allocated bytes there are no reserved bytes.
 	e.Reserved = plain.widenedBy(reservedErr)
@@ -221,7 +220,7 @@ func (i Interval) widenedBy(stderr float64) Interval {
 	}
 }
 
-// Totals are allocated, reserved and device bytes after correction.
+// Totals are the corrected allocated, reserved and device bytes.
 type Totals struct{ Allocated, Reserved, Device int64 }
 
 // Totals returns the corrected bytes of a sample.

@@ -10,27 +10,26 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Sample is the memory that a training step needs at one batch size, from a replay
-// without a memory limit. All amounts are in bytes.
+// Sample is the memory need of a training step at one batch size, in bytes, from a replay without a memory limit.
 type Sample struct {
 	Batch int
-	// Classes are the allocated bytes at their peak. Their total is the peak.
+	// Classes are the allocated bytes at their peak, by class.
 	Classes program.Breakdown
-	// Reserved is the peak that the allocator held from the device.
+	// Reserved is the peak of reserved bytes.
 	Reserved int64
-	// Less and More are the bytes by which allocated memory falls and rises with other orders of kernels.
+	// Less and More are the bytes by which allocated memory decreases and increases with other orders of kernels.
 	Less, More int64
 	// Below and Above are the bytes by which reserved memory falls and rises with other sizes and orders of frees.
 	Below, Above int64
-	// Segments is the number of segments that the allocator held from the device at the end.
+	// Segments is the number of segments that the allocator holds at the end.
 	Segments int64
-	// PeakPhase is the phase of the peak of allocated bytes, as "STEP:PHASE".
+	// PeakPhase is the phase of the allocated bytes' peak, as "STEP:PHASE".
 	PeakPhase string
 	// ManagedBytes is the optimizer state in managed memory, outside of the allocator.
 	ManagedBytes int64
-	// HasModeledWorkspaces reports whether the workspace of some convolution is modeled, without an answer of cuDNN.
+	// HasModeledWorkspaces reports whether a convolution's workspace is modeled, without a recorded answer of cuDNN.
 	HasModeledWorkspaces bool
-	// Host is the step's memory on the host; zero if unknown.
+	// Host is the step's host memory; zero if unknown.
 	Host host.Need
 }
 
@@ -48,8 +47,8 @@ type Curve struct {
 
 type relativeErrors struct{ allocated, reserved float64 }
 
-// NewCurve makes the curve through the replays at the given batch sizes, at least one, in any order. It stops at the
-// first replay that fails, with its error.
+// NewCurve replays the given batch sizes, at least one, in any order, and returns the curve through them. It stops at
+// the first replay that fails, and returns its error.
 func NewCurve(batches []int, replay func(batch int) (Sample, error)) (*Curve, error) {
 	if len(batches) == 0 {
 		return nil, errors.New("planner: a curve needs at least one batch size")
@@ -69,9 +68,8 @@ func NewCurve(batches []int, replay func(batch int) (Sample, error)) (*Curve, er
 	return c, nil
 }
 
-// Interpolate returns the sample of a batch size; exact reports whether it was replayed and not interpolated. Beyond
-// the ends of the curve its outermost pieces are continued; a curve through a single sample is known at that batch size
-// only.
+// Interpolate returns the sample at a batch size. exact reports whether it was replayed and not interpolated. Beyond
+// its ends, the curve is extrapolated. A curve with a single sample is only known at that batch size.
 func (c *Curve) Interpolate(batch int) (s Sample, exact bool, err error) {
 	i, exact := slices.BinarySearchFunc(c.samples, batch, func(s Sample, b int) int { return s.Batch - b })
 	switch {
@@ -106,8 +104,8 @@ func interpolateSamples(a, b Sample, batch int) Sample {
 	return s
 }
 
-// crossValidationError returns the largest relative error with which the curve predicts one of its inner samples from
-// the others: an estimate of its error between samples. It is zero if there is no inner sample.
+// crossValidationError returns the largest relative error with which the curve predicts an inner sample from the
+// others: an estimate of the interpolation error. It is zero if there is no inner sample.
 func (c *Curve) crossValidationError() relativeErrors {
 	var worst relativeErrors
 	for i := 1; i < len(c.samples)-1; i++ {

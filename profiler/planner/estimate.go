@@ -9,22 +9,22 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Interval is an estimated value and its 95 % interval.
+// Interval is an estimated value with its 95 % interval.
 type Interval struct{ Value, Low, High int64 }
 
 // Component is a part of the device bytes: a class of tensors, the allocator's slack, or
 // the CUDA context. Components sum to the device bytes.
 type Component uint8
 
-// The components: the classes of the program, then what is not a tensor.
+// The components: the classes of tensors in a program, then components that are not tensors.
 const (
-	// SlackComponent is the memory that the caching allocator holds beyond allocated bytes.
+	// SlackComponent is the reserved memory beyond the allocated bytes.
 	SlackComponent Component = program.NumClasses + iota
 	// Context is the memory of CUDA before the first tensor.
 	Context
-	// Paged is state in managed memory, as far as it finds room on the GPU.
+	// Paged is optimizer state in managed memory, as far as it fits on the GPU.
 	Paged
-	// Communication is the memory of NCCL itself, with several ranks.
+	// Communication is the memory of NCCL, with several ranks.
 	Communication
 
 	// NumComponents is the number of components.
@@ -50,39 +50,40 @@ func (c Component) String() string {
 // Estimate is the estimated memory of a training step at one batch size on one GPU, in bytes.
 type Estimate struct {
 	Batch int
-	// Components sum to Device.Value; the classes among them to Allocated.Value; classes and slack to Reserved.Value.
+	// Components sum to Device.Value; the tensor classes among them sum to Allocated.Value, these and the slack to
+	// Reserved.Value.
 	Components [NumComponents]int64
 	Allocated  Interval
 	Reserved   Interval
 	Device     Interval
 	// Paged is the part of Device in managed memory, which the driver moves to the host when the GPU is full.
 	Paged Interval
-	// Host is the memory on the host; zero if unknown.
+	// Host is the host memory; zero if unknown.
 	Host      host.Estimate
 	PeakPhase string
-	// Source names the records behind the intervals, and the share of them within their interval.
+	// Source names the records on which the intervals are based, and the share of them within their interval.
 	Source string
-	// Interpolated is false where this very batch size was replayed.
+	// Interpolated reports whether the batch size was interpolated and not replayed.
 	Interpolated bool
 	Verdict      Verdict
 }
 
-// Verdict reports whether an estimate fits a GPU.
+// Verdict is the result of comparing an estimate with the GPU's memory.
 type Verdict string
 
 const (
 	// Fits means that even the upper end of the device bytes fits.
 	Fits Verdict = "fits"
 	// TightFit means that the upper end does not fit, but the tensors alone do. PyTorch then releases cached memory and
-	// may or may not get through.
+	// may or may not succeed.
 	TightFit Verdict = "tight"
-	// StepNotRecorded means that the need depends on torch.compile, and the compiled step has not been recorded.
+	// StepNotRecorded means that the need depends on torch.compile, and no compiled step was recorded.
 	StepNotRecorded Verdict = "not known without a recording"
-	// DoesNotFit means that even the lower end of the tensors does not.
+	// DoesNotFit means that not even the lower end of the tensors fits.
 	DoesNotFit Verdict = "does not fit"
 )
 
-// Planner estimates what a training step needs on a GPU, from a curve of replays and the coefficients of the GPU.
+// Planner estimates the memory of a training step on a GPU, from a curve of replays and the GPU's coefficients.
 type Planner struct {
 	Curve        *Curve
 	Coefficients Coefficients
@@ -90,7 +91,7 @@ type Planner struct {
 	Memory int64
 }
 
-// Estimate estimates one batch size.
+// Estimate returns the estimate at one batch size.
 func (p *Planner) Estimate(batch int) (Estimate, error) {
 	s, exact, err := p.Curve.Interpolate(batch)
 	if err != nil {
@@ -116,7 +117,7 @@ func (p *Planner) Estimate(batch int) (Estimate, error) {
 	return e, nil
 }
 
-// addPaging adds managed memory, which the driver keeps on the GPU while there is room: no verdict depends on it.
+// addPaging adds managed memory, which the driver keeps on the GPU while there is room. No verdict depends on it.
 func (e *Estimate) addPaging(managed, memory int64) {
 	within := func(device int64) int64 { return min(managed, max(0, memory-device)) }
 	e.Paged = Interval{Value: within(e.Device.Value), Low: within(e.Device.Low), High: within(e.Device.High)}
@@ -142,7 +143,7 @@ func (p *Planner) verdict(e Estimate) Verdict {
 // z95 is the number of standard errors on either side of the mean that contain 95 % of a normal distribution.
 const z95 = 1.96
 
-// widenedInterval returns a value's interval from the quantiles of its relative residual and the interpolation's error.
+// widenedInterval returns a value's interval from the quantiles of its relative residual and interpolation error.
 func widenedInterval(value int64, r Residual, interpolation float64) Interval {
 	v := float64(value)
 	return Interval{
@@ -152,7 +153,7 @@ func widenedInterval(value int64, r Residual, interpolation float64) Interval {
 	}
 }
 
-// Coefficient is a number that measurement can correct.
+// Coefficient is a number that calibration can correct.
 type Coefficient struct {
 	Name   string
 	Value  float64
@@ -168,8 +169,9 @@ func (r Residual) coefficient(name string) Coefficient {
 	return k
 }
 
-// combine returns the residual of two independent causes: their ranges add up. How often the sum held was not counted.
-func (r Residual) combine(other Residual) Residual {
+// plusIndependent returns the residual of two independent causes, whose ranges are added. How often their sum was
+// within the range was not counted.
+func (r Residual) plusIndependent(other Residual) Residual {
 	r.Low, r.High = r.Low+other.Low, r.High+other.High
 	if other != (Residual{}) {
 		r.KeptRecords, r.SeparateGroup = 0, ""
@@ -177,7 +179,7 @@ func (r Residual) combine(other Residual) Residual {
 	return r
 }
 
-// contextStdErr is the standard error of a context that was not measured, in bytes. By published values CUDA's
+// contextStdErr is the standard error of a context that was not measured, in bytes. By published values, CUDA's
 // libraries load 50 to 400 MiB of kernels in the first steps; half of that range is two standard errors.
 const contextStdErr = 90 << 20
 
@@ -198,8 +200,7 @@ func ContextOf(gpu device.GPU) Coefficient {
 	}
 }
 
-// EstimateOfRun returns the estimate of a step that ran and reserved the given bytes on a GPU whose context was not
-// measured.
+// EstimateOfRun returns the estimate for a step that ran and reserved these bytes on a GPU without a measured context.
 func EstimateOfRun(gpu device.GPU, reserved int64) Estimate {
 	e := Estimate{Reserved: Interval{reserved, reserved, reserved}}
 	e.Device = Interval{reserved + gpu.Context, reserved + gpu.Context, reserved + gpu.Context}.widenedBy(contextStdErr)
@@ -216,8 +217,8 @@ const (
 	ringNeighbors  = 2
 )
 
-// CommunicationOf returns the coefficient of the memory of NCCL's communicators on a GPU, outside the allocator.
-// Published values are from 0.3 to 1.6 GB a communicator, so its error is as large as itself.
+// CommunicationOf returns the coefficient of the memory that NCCL's communicators use on a GPU, outside of the
+// allocator. Published values are from 0.3 to 1.6 GB per communicator, so the error is as large as the value.
 func CommunicationOf(gpu device.GPU, communicators int) Coefficient {
 	channels := pcieChannels
 	if gpu.LinkBandwidth > nvlinkSpeed {

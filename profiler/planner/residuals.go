@@ -10,21 +10,21 @@ import (
 	"sync"
 )
 
-// Residual describes how far PyTorch was from our replays, relative to the replay: the middle 95 % of the records of a
-// group lie between Low and High. A positive value means that PyTorch needed more.
+// Residual describes the errors of replays compared with PyTorch, relative to the replay: the middle 95 % of the
+// records of a group are between Low and High. A positive value means that PyTorch needed more.
 type Residual struct {
 	Low     float64 `json:"low"`
 	High    float64 `json:"high"`
 	Records int     `json:"records"`
-	// KeptRecords is the number of records within the range of the others.
+	// KeptRecords is the number of records that are within the range of the other records.
 	KeptRecords int `json:"held"`
-	// Group names the common property of the records: "all models on PyTorch 2.15". Apart names the records that were
-	// left out together to cross-validate the range: "their model"; empty without cross-validation.
+	// Group names what the records have in common: "all models on PyTorch 2.15". Apart names the records that were held
+	// out together to cross-validate the range: "their model"; empty without cross-validation.
 	Group         string `json:"-"`
 	SeparateGroup string `json:"-"`
 }
 
-// Source names the records that the range comes from, and how many of them lay within when they were left out.
+// Source names the records on which the range is based, and how many of them were within it when held out.
 func (r Residual) Source() string {
 	from := fmt.Sprintf("%d reference records of %s; ", r.Records, r.Group)
 	if r.SeparateGroup == "" {
@@ -33,20 +33,20 @@ func (r Residual) Source() string {
 	return from + fmt.Sprintf("held in %d of %d with %s left out", r.KeptRecords, r.Records, r.SeparateGroup)
 }
 
-// ResidualSubject is the kind of case that an estimate is for, by which residuals are selected.
+// ResidualSubject describes a case, to select the residuals that apply to it.
 type ResidualSubject struct {
 	Model string
 	// Release is the release of PyTorch: "2.15".
 	Release string
-	// Partial reports whether the model's description lacks something that its steps need.
+	// Partial reports whether the model's description lacks something that its steps use.
 	Partial bool
-	// Modeled reports whether the workspace of some convolution is modeled, without an answer of cuDNN.
+	// Modeled reports whether a convolution's workspace is modeled, since there is no recorded answer of cuDNN.
 	Modeled bool
-	// Compiled reports whether the step is one of torch.compile that was recorded, perhaps at other batch sizes.
+	// Compiled reports whether the step was recorded with torch.compile, possibly at other batch sizes.
 	Compiled bool
 }
 
-// residualFile is the file format of residuals. Tests of packages accuracy and cli write them from the records.
+// residualFile is the file format of residuals, written by tests in packages accuracy and cli from reference records.
 type residualFile struct {
 	Schema string          `json:"schema"`
 	Source string          `json:"source"`
@@ -63,7 +63,7 @@ type residualGroup struct {
 
 const residualSchema = "vprof.residuals/v3"
 
-// residualsJSON has the residuals of vprof's own systems by release of PyTorch, published has them of other groups.
+// residualsJSON has the residuals of vprof's own models by PyTorch release; published has other groups.
 var (
 	//go:embed residuals.json
 	residualsJSON []byte
@@ -73,21 +73,20 @@ var (
 
 // The groups of published.json.
 const (
-	// modeledGroup are other people's models exported by torch.export (docs/lab/models.md), without cuDNN's answers
-	// about their convolutions, some of which are three-dimensional. captured have no convolution, or cuDNN's answers
-	// about each.
+	// modeledGroup are users' models exported by torch.export (docs/lab/models.md), without cuDNN's answers about their
+	// convolutions, some of which are three-dimensional. captured have no convolution, or cuDNN's answers about each.
 	modeledGroup  = "73 captured models without cuDNN's answers"
 	capturedGroup = "41 captured models"
-	// compiledSteps are the records of torch.compile at batch sizes 16 and 40 compared to plans of captures at 8 and 64
-	// (docs/lab/compile.md). Some of them found tuning results of others in Inductor's cache.
+	// compiledSteps are torch.compile records at batch sizes 16 and 40, compared with plans from captures at 8 and 64
+	// (docs/lab/compile.md). Some found the autotuning results of others in Inductor's cache.
 	compiledSteps = "compiled steps"
-	// knownLoopsGroup are steps that others measured on real GPUs, with known loop and releases; reported are such
-	// steps of which something is unknown (docs/lab/evidence.md).
+	// knownLoopsGroup are steps that others measured on real GPUs, with a known training loop and known releases;
+	// reported are such steps of which something is unknown (docs/lab/evidence.md).
 	knownLoopsGroup = "others' loops on real GPUs"
 	reportedGroup   = "runs that others report"
 )
 
-// populationName returns the group of published.json for a model from a file; empty for other models.
+// populationName returns the group in published.json for a model from a file; empty for other models.
 func (s ResidualSubject) populationName() string {
 	switch scheme, _, _ := strings.Cut(s.Model, ":"); {
 	case s.Compiled:
@@ -102,8 +101,8 @@ func (s ResidualSubject) populationName() string {
 	return ""
 }
 
-// Residuals returns the shipped residuals of a subject: of models from the same kind of file, else of all models on its
-// release. A release without records has the residuals of the last earlier release with records.
+// Residuals returns the shipped residuals for a subject: of models from the same kind of file, else of all models on
+// its release. A release without records has the residuals of the last earlier release with records.
 func Residuals(s ResidualSubject) (allocated, reserved Residual, err error) {
 	f, err := shippedResiduals()
 	if err != nil {
@@ -112,13 +111,12 @@ func Residuals(s ResidualSubject) (allocated, reserved Residual, err error) {
 	return f.residuals(s)
 }
 
-// ReportedResiduals returns the residuals of runs that others report and that are not fully known, in addition to the
-// intervals of the same steps.
+// ReportedResiduals returns the residuals of runs that others report and that are not completely known.
 func ReportedResiduals() (allocated, reserved Residual, err error) {
 	return populationOf(reportedGroup)
 }
 
-// Both files are read once: a search needs the residuals of thousands of cases.
+// Both files are read only once: a search needs the residuals of thousands of cases.
 var (
 	shippedResiduals   = sync.OnceValues(func() (*residualFile, error) { return readResiduals(residualsJSON) })
 	publishedResiduals = sync.OnceValues(func() (*residualFile, error) { return readResiduals(publishedJSON) })
@@ -162,13 +160,13 @@ func (f *residualFile) residuals(s ResidualSubject) (allocated, reserved Residua
 	allocated, reserved, known, err := f.groupOf(s)
 	if err == nil && (s.Partial || !known) {
 		a, r, missing := populationOf(modeledGroup)
-		allocated, reserved, err = allocated.combine(a), reserved.combine(r), missing
+		allocated, reserved, err = allocated.plusIndependent(a), reserved.plusIndependent(r), missing
 	}
 	return allocated, reserved, err
 }
 
-// groupOf returns the residuals of the group that a subject belongs to. They are known if its release has records.
-// Groups are in the order of releases.
+// groupOf returns the residuals of the group of a subject. known reports whether its release has records. Groups are in
+// the order of releases.
 func (f *residualFile) groupOf(s ResidualSubject) (allocated, reserved Residual, known bool, err error) {
 	if name := s.populationName(); name != "" {
 		allocated, reserved, err = populationOf(name)

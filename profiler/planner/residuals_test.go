@@ -36,12 +36,12 @@ func TestSourcesSayHowOftenIntervalsHeld(t *testing.T) {
 	a := Residual{Records: 5, KeptRecords: 4, Group: "toys", SeparateGroup: "their shop"}
 	r := Residual{Records: 6, KeptRecords: 5, SeparateGroup: "each"}
 	require.Equal(t, "5 reference records of toys; held in 4 of 5 with their shop left out; reserved bytes held in 5 "+
-		"of 6 with each left out", SourceOf(a, r))
+		"of 6 with each left out", ResidualSource(a, r))
 	r = Residual{Records: 5, KeptRecords: 3, SeparateGroup: "their shop"}
 	require.Equal(t, "5 reference records of toys; held in 4 of 5 with their shop left out, reserved bytes in 3",
-		SourceOf(a, r))
-	require.Equal(t, "5 reference records of toys; not counted for others", a.combine(Residual{High: 1}).Source())
-	require.Equal(t, a, a.combine(Residual{}))
+		ResidualSource(a, r))
+	require.Equal(t, "5 reference records of toys; not counted for others", a.plusIndependent(Residual{High: 1}).Source())
+	require.Equal(t, a, a.plusIndependent(Residual{}))
 }
 
 // A captured model whose convolutions cuDNN was not asked about is known less well than one with its answers, as is

@@ -7,31 +7,30 @@ import (
 	"slices"
 )
 
-// A BatchSearch looks for the largest safe batch: the last of the sizes up to which all are safe.
+// A BatchSearch finds the largest safe batch: the last size up to which all sizes are safe.
 //
-// Reserved bytes are jagged in the batch: where a tensor just outgrows a cached block, a batch may need more than a
-// larger one. A batch is therefore safe if the needs of all sizes up to it are within the limit, so that what is safe
-// at one batch is safe at every smaller one, wherever the search began. Sizes are all batches up to 32, and 16 for each
-// doubling beyond; another batch is judged as the next size.
+// Reserved bytes are not monotone in the batch: if a tensor just outgrows a cached block, a batch may need more than a
+// larger one. A batch is therefore safe if the needs of all sizes up to it are within the limit. Then every smaller
+// batch is safe, too, wherever the search began. Sizes are all batches up to 32, and 16 for each doubling beyond.
+// Another batch is judged as the next size.
 type BatchSearch struct {
 	// From and To are the smallest and the largest batch.
 	From, To int
 	Start    Start
 	// Limit is the largest allowed need of a batch, in bytes.
 	Limit int64
-	// Need returns the need of a batch in bytes, MaxInt64 if it is unknown and over the limit. It is called once for
-	// each.
+	// Need returns a batch's need in bytes; MaxInt64 if it is unknown and over the limit. It is called once per batch.
 	Need func(batch int) (int64, error)
-	// Runs reports whether each need is a run of minutes, so that no size is run for the sake of larger ones alone.
+	// Runs reports whether each need takes a run of minutes, so that no size is run only to check larger ones.
 	Runs bool
-	// HasJumps reports whether a size may need many times as much as a larger one, so that all sizes are tested.
+	// HasJumps reports whether a size may need many times as much as a larger one, so that all sizes must be tested.
 	HasJumps bool
 
 	known map[int]int64
 }
 
-// Start is the batch with which a search begins. Near reports whether the edge is expected there, as after an estimate,
-// so that the search continues with a neighbor and not with a distant size.
+// Start is the batch with which a search begins. Near reports whether the result is expected near it, as after an
+// estimate, so that the search continues with a neighbor and not with a distant size.
 type Start struct {
 	Batch  int
 	IsNear bool
@@ -61,7 +60,7 @@ const (
 	fineSteps     = 20
 )
 
-// sizeStep returns the distance between the sizes around a batch.
+// sizeStep returns the distance between sizes around a batch.
 func sizeStep(batch int) int {
 	gap := 1
 	for n := 2 * testedOneByOne; batch > testedOneByOne && n/2 < batch; n *= 2 {
@@ -70,7 +69,7 @@ func sizeStep(batch int) int {
 	return gap
 }
 
-// sizeOf returns the size that represents a batch: the smallest that is at least as large.
+// sizeOf returns the size as which a batch is judged: the smallest that is at least as large.
 func sizeOf(batch int) int {
 	g := sizeStep(batch)
 	return (batch + g - 1) / g * g
@@ -83,7 +82,7 @@ func (s *BatchSearch) check() error {
 	return nil
 }
 
-// need returns the need of a batch, computed once.
+// need returns the need of a batch, and caches it.
 func (s *BatchSearch) need(batch int) (int64, error) {
 	if n, ok := s.known[batch]; ok {
 		return n, nil
@@ -99,7 +98,7 @@ func (s *BatchSearch) need(batch int) (int64, error) {
 	return n, nil
 }
 
-// Safe reports whether a batch is safe. If not, at is the size that is over the limit: the batch, or a smaller one.
+// Safe reports whether a batch is safe. If not, at is the size that exceeds the limit: the batch or a smaller one.
 func (s *BatchSearch) Safe(batch int) (safe bool, at int, err error) {
 	size := s.stepStart(batch)
 	n, err := s.need(size)
@@ -117,7 +116,7 @@ func (s *BatchSearch) stepStart(batch int) int {
 	return sizeOf(batch)
 }
 
-// unsafeBelow returns the smallest size below a safe one that is not; zero if all are.
+// unsafeBelow returns the smallest unsafe size below a size that is within the limit; zero if there is none.
 func (s *BatchSearch) unsafeBelow(size int) (at int, err error) {
 	clear := s.From - 1 // up to where sizes are safe
 	for b := size; b > clear && !s.Runs; b = max(clear, b-sizeStep(b)) {
@@ -141,7 +140,7 @@ func (s *BatchSearch) unsafeBelow(size int) (at int, err error) {
 }
 
 // Largest returns the largest safe batch; zero if there is none, and To if all are safe. It computes few needs: memory
-// is nearly linear in the batch, so the line through two of them points to the edge.
+// is nearly linear in the batch, so it interpolates between two of them.
 func (s *BatchSearch) Largest() (int, error) {
 	if err := s.check(); err != nil {
 		return 0, err
@@ -163,10 +162,10 @@ func (s *BatchSearch) Largest() (int, error) {
 	return min(fits, s.To), nil
 }
 
-// findEdge returns a size that is within the limit while the next is not, below From if none is.
+// findEdge returns a size that is within the limit while the next size is not; below From if none is.
 func (s *BatchSearch) findEdge() (int, error) {
 	e := searchBounds{BatchSearch: s, fits: s.From - 1, fails: s.stepStart(s.To) + 1}
-	next := e.clamp(s.Start.Batch)
+	next := e.clampToBounds(s.Start.Batch)
 	for step := 0; ; step++ {
 		n, err := s.need(next)
 		if err != nil {
@@ -180,21 +179,22 @@ func (s *BatchSearch) findEdge() (int, error) {
 		if e.areAdjacent() {
 			return e.fits, nil
 		}
-		next = e.clamp(e.nextGuess(next, step))
+		next = e.clampToBounds(e.nextGuess(next, step))
 	}
 }
 
-// searchBounds is a search for the last size that fits. fits is a size that fits, or one below all sizes; fails is one
-// that does not, or one above all.
+// searchBounds is the state of a search for the last size that fits. fits is a size that fits, or one below all sizes.
+// fails is a size that does not fit, or one above all sizes.
 type searchBounds struct {
 	*BatchSearch
 	fits, fails int
 }
 
-// areAdjacent reports whether there is no size between what fits and what fails.
+// areAdjacent reports whether there is no size between fits and fails.
 func (e *searchBounds) areAdjacent() bool { return e.stepStart(e.fits+1) >= e.fails }
 
-// interpolateLimit returns the batch at which the line through the two nearest needs meets the limit, if there is one.
+// interpolateLimit returns the batch at which the line through the two nearest needs reaches the limit; known is false
+// if there is none.
 func (e *searchBounds) interpolateLimit() (at float64, known bool) {
 	a, b := e.nearestKnown()
 	na, nb := e.known[a], e.known[b]
@@ -204,8 +204,8 @@ func (e *searchBounds) interpolateLimit() (at float64, known bool) {
 	return float64(a) + float64(e.Limit-na)/float64(nb-na)*float64(b-a), true
 }
 
-// clamp returns the size to try for a guess: the nearest that lies between fits and fails.
-func (e *searchBounds) clamp(batch int) int {
+// clampToBounds returns the size nearest to a guess that is between fits and fails.
+func (e *searchBounds) clampToBounds(batch int) int {
 	low := e.stepStart(e.fits + 1)
 	high := e.fails - 1
 	if !e.Runs && sizeOf(high) > high {
@@ -218,13 +218,13 @@ func (e *searchBounds) clamp(batch int) int {
 	return high
 }
 
-// nextGuess returns the next batch to try after one.
+// nextGuess returns the next batch to try after the last one.
 func (e *searchBounds) nextGuess(last, step int) int {
 	middle := e.fits + (e.fails-e.fits)/2
 	if len(e.known) == 1 { // a second point for the line
 		switch {
 		case e.Start.IsNear:
-			return e.proportional(last)
+			return e.proportionalGuess(last)
 		case e.fits == last:
 			return 2 * last
 		}
@@ -240,18 +240,18 @@ func (e *searchBounds) nextGuess(last, step int) int {
 	return middle
 }
 
-// roundingError is the relative error by which floating-point numbers may round a batch on a line through needs down.
+// roundingError is the relative error by which floating-point rounding may decrease a batch on a line through needs.
 const roundingError = 1e-9
 
-// proportional returns the next batch to try near the edge: where the line through zero bytes at batch zero meets the
-// limit. The constant part of the need puts the true edge beyond that.
-func (e *searchBounds) proportional(batch int) int {
+// proportionalGuess returns the next batch to try: where a line through the origin reaches the limit. The constant part
+// of the need puts the true result beyond that.
+func (e *searchBounds) proportionalGuess(batch int) int {
 	at := float64(batch) * float64(e.Limit) / float64(max(1, e.known[batch]))
 	return int(min(at, 2*float64(batch)))
 }
 
-// nearestKnown returns the two known batch sizes through which the next guess is interpolated,
-// ascending: the two around the edge, or the two next to it.
+// nearestKnown returns the two known batch sizes, ascending, through which the next guess is interpolated: the two
+// around the limit, or the two next to it.
 func (e *searchBounds) nearestKnown() (a, b int) {
 	sizes := slices.Sorted(maps.Keys(e.known))
 	at, _ := slices.BinarySearch(sizes, e.fails)

@@ -2,29 +2,29 @@ package program
 
 import "github.com/vprof/vprof/internal/lists"
 
-// Class describes what a buffer is for. Every buffer has exactly one class, so class totals sum to the whole.
+// Class is the use of a buffer. Every buffer has exactly one class, so the classes' bytes sum to the total.
 type Class uint8
 
 // The classes, in the order tables show them.
 const (
-	// Weights are the parameters of the model and of its criterion.
+	// Weights are the parameters of the model and of its loss module.
 	Weights Class = iota
-	// Buffers are the model's tensors that are not trained.
+	// Buffers are the model's tensors that are not parameters.
 	Buffers
 	// Gradients are the .grad of parameters.
 	Gradients
 	// OptimizerState is the state of the optimizer and the GradScaler.
 	OptimizerState
-	// Activations are kept by autograd for backward.
+	// Activations are tensors that autograd saves for backward.
 	Activations
 	// Batch is the input data of the step.
 	Batch
-	// Temporaries live for a moment: results that are not kept, gradients between two nodes, scratch space of kernels.
+	// Temporaries are short-lived: results that are not saved, gradients between two nodes, scratch space of kernels.
 	Temporaries
-	// Workspace is scratch space asked for by libraries (cuBLAS, cuDNN, cuFFT).
+	// Workspace is scratch space allocated for libraries (cuBLAS, cuDNN, cuFFT).
 	Workspace
-	// GraphPools are the tensors in private pools of the allocator, which CUDA graphs have: when they are freed, their
-	// memory goes to the same graphs alone.
+	// GraphPools are tensors in the allocator's private pools, as for CUDA graphs. When they are freed, only the same
+	// graphs can reuse their memory.
 	GraphPools
 
 	// NumClasses is the number of classes.
@@ -43,10 +43,10 @@ func (c Class) String() string {
 	return "unknown"
 }
 
-// Breakdown is an amount of bytes per class at one moment.
+// Breakdown is a number of bytes per class.
 type Breakdown [NumClasses]int64
 
-// EachVisible visits the classes that tables show: all but [GraphPools] of programs without CUDA graphs.
+// EachVisible calls visit for the classes that tables show: all except [GraphPools] of programs without CUDA graphs.
 func (b Breakdown) EachVisible(visit func(c Class, bytes int64)) {
 	for c, bytes := range b {
 		if c := Class(c); c != GraphPools || bytes != 0 {

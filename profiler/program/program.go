@@ -1,5 +1,6 @@
-// Package program holds the narrow waist of vprof: the flat, ordered list of instructions that a recorded training step
-// comes down to. It knows no tensors, models, allocators or devices; a recorder writes a Program, a replay reads it.
+// Package program defines the interface between recording and replay: a flat, ordered list of instructions, to which a
+// recorded training step is reduced. It has no tensors, models, allocators or devices. A recorder writes a Program, and
+// a replay reads it.
 package program
 
 import (
@@ -17,17 +18,17 @@ type Kind uint8
 const (
 	// Alloc allocates buffer Arg.
 	Alloc Kind = iota
-	// Free ends buffer Arg.
+	// Free frees buffer Arg.
 	Free
-	// Launch runs op Arg over its operands.
+	// Launch runs op Arg on its operands.
 	Launch
 	// MarkPhase ends phase Arg, which consists of the instructions since the previous mark.
 	MarkPhase
-	// EmptyCache gives cached memory back to the device, as torch.cuda.empty_cache() does. Arg is unused.
+	// EmptyCache releases cached memory to the device, as torch.cuda.empty_cache() does. Arg is unused.
 	EmptyCache
-	// RecordEvent puts event Arg into the queue of its stream.
+	// RecordEvent records event Arg on its stream.
 	RecordEvent
-	// AwaitEvent is wait Arg: its stream continues only once its event was reached.
+	// AwaitEvent performs wait Arg: the stream continues only after the event.
 	AwaitEvent
 )
 
@@ -39,33 +40,31 @@ type Instruction struct {
 	Arg  uint32
 }
 
-// Buffer is one allocation: a storage that tensors and their views share.
-// Every buffer is allocated exactly once and freed at most once.
+// Buffer is one allocation: a storage that tensors and their views share. Each buffer is allocated exactly once and
+// freed at most once.
 type Buffer struct {
-	// Bytes is the size as requested, before the allocator rounds it.
+	// Bytes is the requested size, before the allocator rounds it.
 	Bytes int64
-	// Class describes what the buffer was for, over its whole life.
+	// Class is the buffer's use, over its whole life.
 	Class Class
-	// Stream is the one that was current when it was allocated: its memory is
-	// taken from that stream's pool and goes back there.
+	// Stream is the current stream at the allocation. The buffer's memory comes from its pool and returns to it.
 	Stream Stream
-	// Site indexes Sites: where the buffer was allocated.
+	// Site is the index in Program.Sites of the place that allocated the buffer.
 	Site uint32
 }
 
-// Operand is a buffer read or written by an op, with the bytes touched.
+// Operand is a buffer that an op reads or writes, with the number of bytes.
 type Operand struct {
 	Buffer uint32
 	Bytes  int64
 }
 
-// Op is a piece of work on the device: what a synthetic kernel must do to
-// have the traffic and the arithmetic of the real one.
+// Op is a kernel launch of the training step: the memory traffic and arithmetic that a synthetic kernel reproduces.
 type Op struct {
 	Work Work
-	// Precision of the arithmetic.
+	// Precision is the precision of the arithmetic.
 	Precision Precision
-	// Stream is the queue that the op waits in.
+	// Stream is the stream on which the op runs.
 	Stream Stream
 	// ChannelsLast reports whether the images that the op reads or writes are laid out with their channels last.
 	ChannelsLast bool `json:",omitempty"`
@@ -74,49 +73,48 @@ type Op struct {
 	Reads, Writes Span
 	// FLOPs counts a multiply-add as two.
 	FLOPs int64
-	// ProductIndex is the number of the matrix product in Program.Products that an op of Work [Matmul], [Convolution]
-	// or [Attention] amounts to, or of the groups of a [Normalization], counted from one; zero is none. Ops may share
-	// one.
+	// ProductIndex is the one-based index in Program.Products of the op's matrix product if its Work is [Matmul],
+	// [Convolution] or [Attention], or of the groups of a [Normalization]; zero is none. Several ops may share one.
 	ProductIndex uint32 `json:"Product"`
-	// GroupSize is the number of ranks that take part in a collective; zero for other works.
+	// GroupSize is the number of ranks that take part in a collective; zero for other kinds of work.
 	GroupSize uint32 `json:"Group"`
 }
 
-// Stream is a queue of work on the device, an index into [Program.Streams]. Zero is
-// the stream that computes, the only one unless ranks communicate.
+// Stream is a CUDA stream, as an index into [Program.Streams]. Zero is the compute stream, the only one unless ranks
+// communicate.
 type Stream uint8
 
-// Event is a point in the work of a stream.
+// Event is a CUDA event recorded on a stream.
 type Event struct{ Stream Stream }
 
-// Wait holds up a stream until an event was reached.
+// Wait makes a stream wait for an event.
 type Wait struct {
 	Stream Stream
 	Event  uint32
 }
 
-// Product is a batch of matrix products of [M, K] with [K, N]. For a [Normalization] it is M groups with a mean each,
-// made of Batch runs of N elements; K is zero.
+// Product is a batch of matrix products of [M, K] with [K, N]. For a [Normalization] it describes M groups that each
+// have a mean. A group consists of Batch runs of N elements; K is zero.
 type Product struct {
 	M, N, K, Batch int64
-	// Window is the geometry of a convolution in two dimensions.
+	// Window is the geometry of a two-dimensional convolution.
 	Window Window
 }
 
-// Window is the geometry of a two-dimensional convolution's filters over its images: the input, or the output of a
-// transposed convolution. Sizes are in pixels; the zero value is no window.
+// Window is the geometry of a two-dimensional convolution's filters over its images, which are the input, or the output
+// of a transposed convolution. Sizes are in pixels. The zero value means no convolution.
 type Window struct {
 	Images, Height, Width int64
-	// TapsY and TapsX are the extent of a filter.
+	// TapsY and TapsX are the height and width of a filter.
 	TapsY, TapsX, StrideY, StrideX, PadY, PadX, DilationY, DilationX int64
-	// Groups is the largest power of two that divides the channels of the input and of the output, over all groups.
+	// Groups is the largest power of two that divides the numbers of input and output channels over all groups.
 	Groups int64 `json:"Lanes"`
 }
 
 // Span is a half-open range of indices.
 type Span struct{ From, To uint32 }
 
-// Work is the kind of kernel an op needs.
+// Work is the kind of kernel that an op needs.
 type Work uint8
 
 // The kinds of work.
@@ -133,7 +131,7 @@ const (
 	OptimizerUpdate
 
 	// The collectives, in which the ranks of a group exchange data. They read the data that the rank sends and write
-	// the data that it receives.
+	// the data that the rank receives.
 
 	AllGather
 	ReduceScatter
@@ -160,10 +158,10 @@ func (w Work) String() string {
 	return "unknown"
 }
 
-// Precision is the arithmetic of an op.
+// Precision is the precision of an op's arithmetic.
 type Precision uint8
 
-// The precisions a device has different speeds for.
+// The precisions at which GPUs have different speeds.
 const (
 	FP32 Precision = iota
 	TF32
@@ -182,28 +180,29 @@ func (p Precision) String() string {
 	return "unknown"
 }
 
-// Site is where an allocation or an operator happened, by PyTorch's names.
+// Site is the place of an allocation or an operator, by PyTorch's names.
 type Site struct {
-	// Op is the operator called from the model or by the autograd node.
+	// Op is the operator that the model or the autograd node called.
 	Op string
-	// Native is the function inside Op that allocated.
+	// Native is the C++ function within Op that allocated.
 	Native string
-	// Node is the autograd node; empty in forward.
+	// Node is the name of the autograd node; empty in forward.
 	Node string
-	// Module is the path of the module, as in named_modules(); empty outside.
+	// Module is the module's path, as in named_modules(); empty outside of modules.
 	Module string
-	// Where is the line of the model, file:line:function, if recorded.
+	// Where is the source line of the model as file:line:function, if recorded.
 	Where string
 }
 
 // Phase is a section of the program, such as the forward pass of a step.
 type Phase struct {
-	// Step is -1 for set-up, then 0, 1, ...
+	// Step is -1 for set-up, then the index of the step.
 	Step int
 	Name string
 }
 
-// String returns the phase as people count steps: "1:forward" belongs to the first step. Set-up has no number.
+// String formats the phase with the number of its step, counted from one: "1:forward" belongs to the first step. Set-up
+// has no number.
 func (p Phase) String() string {
 	if p.Step < 0 {
 		return p.Name
@@ -220,7 +219,7 @@ type Program struct {
 	Products     []Product
 	Sites        []Site
 	Phases       []Phase
-	// Streams are the names of the streams, the computing one first; empty for a program that has only that one.
+	// Streams are the names of the streams, the compute stream first; empty if it is the only one.
 	Streams []string
 	Events  []Event
 	Waits   []Wait
@@ -234,8 +233,8 @@ func (p *Program) ProductOf(op *Op) Product {
 	return p.Products[op.ProductIndex-1]
 }
 
-// SentBytes returns the bytes that a rank sends over its links in a collective. In a ring every byte is sent once to
-// each other rank, and the ranks share this work; an all-reduce sends twice as much. It is zero for other ops.
+// SentBytes returns the bytes that a rank sends over its links in a collective. In a ring, every byte passes each other
+// rank once, and the ranks share this work; an all-reduce sends twice as much. It is zero for other ops.
 func (p *Program) SentBytes(op *Op) int64 {
 	if op.GroupSize < 2 {
 		return 0
@@ -257,7 +256,7 @@ func (p *Program) SentBytes(op *Op) int64 {
 	}
 }
 
-// MovedBytes returns the bytes that an op reads and writes.
+// MovedBytes returns the number of bytes that an op reads and writes.
 func (p *Program) MovedBytes(op *Op) int64 { return p.bytes(op.Reads) + p.bytes(op.Writes) }
 
 func (p *Program) bytes(s Span) int64 {
@@ -268,7 +267,7 @@ func (p *Program) bytes(s Span) int64 {
 	return sum
 }
 
-// Live visits the instructions in order, each with the bytes as requested that are allocated after it.
+// Live iterates over the instructions, each with the requested bytes that are live after it.
 func (p *Program) Live() iter.Seq2[Instruction, int64] {
 	return func(yield func(Instruction, int64) bool) {
 		now := int64(0)
@@ -286,7 +285,7 @@ func (p *Program) Live() iter.Seq2[Instruction, int64] {
 	}
 }
 
-// Peak returns the largest number of requested bytes that are allocated at one time.
+// Peak returns the maximum of the requested live bytes.
 func (p *Program) Peak() (peak int64) {
 	for _, now := range p.Live() {
 		peak = max(peak, now)
@@ -294,7 +293,7 @@ func (p *Program) Peak() (peak int64) {
 	return peak
 }
 
-// LeftBytes returns the requested bytes that are still allocated at the end of the program.
+// LeftBytes returns the requested bytes that are live at the program's end.
 func (p *Program) LeftBytes() (left int64) {
 	for _, now := range p.Live() {
 		left = now
@@ -302,10 +301,10 @@ func (p *Program) LeftBytes() (left int64) {
 	return left
 }
 
-// FLOPs returns the floating-point operations of all ops; a multiply-add is two.
+// FLOPs returns the floating-point operations of all ops. A multiply-add counts as two.
 func (p *Program) FLOPs() int64 { return lists.Sum(p.Ops, func(op Op) int64 { return op.FLOPs }) }
 
-// In files the kinds, classes, works and precisions have their names.
+// JSON files contain the names of kinds, classes, works and precisions.
 
 // MarshalText returns the text of String, for [encoding.TextMarshaler].
 func (k Kind) MarshalText() ([]byte, error) { return []byte(kindNames[k]), nil }
@@ -331,7 +330,7 @@ func (p Precision) MarshalText() ([]byte, error) { return []byte(p.String()), ni
 // UnmarshalText parses the text that MarshalText returns.
 func (p *Precision) UnmarshalText(text []byte) error { return parseName(p, text, precisionNames[:]) }
 
-// parseName sets a constant by its name.
+// parseName sets a constant to the value with the given name.
 func parseName[T ~uint8](to *T, text []byte, names []string) error {
 	i := slices.Index(names, string(text))
 	if i < 0 {

@@ -2,8 +2,8 @@ package program
 
 import "fmt"
 
-// Validate checks that tables are indexed within their bounds, and that each buffer is allocated once before its first
-// use, freed at most once and not used afterwards. The error names the first wrong instruction.
+// Validate returns an error unless all indices into tables are within bounds, and each buffer is allocated once before
+// its first use, freed at most once, and not used afterwards. The error names the first wrong instruction.
 func (p *Program) Validate() error {
 	v := validator{p: p, state: make([]bufferState, len(p.Buffers)), recorded: make([]bool, len(p.Events))}
 	for at, i := range p.Instructions {
@@ -29,7 +29,7 @@ func (s bufferState) String() string {
 type validator struct {
 	p     *Program
 	state []bufferState
-	// recorded are the events that are in a queue.
+	// recorded reports for each event whether it was recorded on a stream.
 	recorded []bool
 }
 

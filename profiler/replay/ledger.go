@@ -10,35 +10,34 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// An addressLedger records every address range that an allocator has handed out, and reports an
-// error if two live ranges overlap.
+// An addressLedger records the address ranges that an allocator returns; overlapping live ranges are an error.
 type addressLedger struct {
 	program *program.Program
-	live    []entry // by address
-	next    uint64  // the number of the next entry
-	// use is called for each allocation and free, to read or write the memory; nil does nothing.
-	use memoryUse
+	live    []liveAllocation // by address
+	next    uint64           // the number of the next entry
+	// use is called for each allocation and free, to read or write the memory; nil for none.
+	use memoryObserver
 	err error // the first thing found
 }
 
-// An entry is a live allocation.
-type entry struct {
+// An liveAllocation is a live allocation in the ledger.
+type liveAllocation struct {
 	addr   uint64
 	bytes  int64
 	buffer uint32
 	number uint64 // no other has it
 }
 
-// memoryUse is called when a range of memory is allocated and when it is freed.
-type memoryUse interface {
-	begin(e entry) error
-	end(e entry) error
+// memoryObserver is notified when a range of memory is allocated and when it is freed.
+type memoryObserver interface {
+	begin(e liveAllocation) error
+	end(e liveAllocation) error
 }
 
-// errOverlap reports that the same memory was handed out twice, by the allocator or by the device.
+// errOverlap reports that the same memory was allocated twice, by the allocator or by the device.
 var errOverlap = errors.New("the allocator allocated the same memory twice")
 
-// trace implements the Trace hook of [Replay]. It stores an error in l.err.
+// trace implements the Trace hook of [Replay]. It stores errors in l.err.
 func (l *addressLedger) trace(instruction int, e allocator.TraceEvent) {
 	if l.err != nil {
 		return
@@ -52,7 +51,9 @@ func (l *addressLedger) trace(instruction int, e allocator.TraceEvent) {
 }
 
 func (l *addressLedger) find(addr uint64) (int, bool) {
-	return slices.BinarySearchFunc(l.live, addr, func(e entry, addr uint64) int { return cmp.Compare(e.addr, addr) })
+	return slices.BinarySearchFunc(l.live, addr, func(e liveAllocation, at uint64) int {
+		return cmp.Compare(e.addr, at)
+	})
 }
 
 func (l *addressLedger) add(addr uint64, bytes int64, buffer uint32) error {
@@ -62,7 +63,7 @@ func (l *addressLedger) add(addr uint64, bytes int64, buffer uint32) error {
 		i < len(l.live) && l.live[i].addr < end:
 		return fmt.Errorf("%w: %d bytes at %#x", errOverlap, bytes, addr)
 	}
-	e := entry{addr, bytes, buffer, l.next}
+	e := liveAllocation{addr, bytes, buffer, l.next}
 	l.next++
 	l.live = slices.Insert(l.live, i, e)
 	if l.use == nil {
@@ -84,10 +85,10 @@ func (l *addressLedger) remove(addr uint64) error {
 	return l.use.end(e)
 }
 
-// mark returns the Mark hook of [Replay]; it ends the replay once an overlap was found.
+// mark implements the Mark hook of [Replay]. It ends the replay after an overlap.
 func (l *addressLedger) mark(program.Phase) error { return l.err }
 
-// end calls the End hook of [Replay] for the buffers that are still allocated.
+// end ends the use of all buffers that are still allocated, as in the End hook of [Replay].
 func (l *addressLedger) end() error {
 	for _, e := range l.live {
 		if l.err == nil && l.use != nil {

@@ -9,23 +9,25 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// StepLoop is a training loop over batches of different lengths: steps of several programs, one after the other in one
-// allocator, whose cache stays between them as it does in training.
+// StepLoop is a training loop over batches of different lengths. It executes steps of several programs one after
+// another in one allocator, whose cache is kept between steps as in training.
 type StepLoop struct {
 	heap *allocator.Allocator
-	// live holds the live blocks by class, in the order of the last executed program; blocks unknown to it come last.
+	// live are the live blocks by class, in the order of the last executed program. Blocks that this program does not
+	// have come last.
 	live   [program.NumClasses][]holding
 	blocks []*allocator.Block // of the part that is carried out
 	steps  int                // that were carried out
 }
 
-// A holding of the loop is a block with its requested size in bytes.
+// A holding is a live block of the loop, with its requested size in bytes.
 type holding struct {
 	block *allocator.Block
 	bytes int64
 }
 
-// NewLoop makes a loop on the memory of the options; it returns no memory to it. Timeline and Hooks have no effect.
+// NewLoop makes a loop on the memory source of the options, to which it releases nothing. It ignores Timeline and
+// Hooks.
 func NewLoop(o Options) (*StepLoop, error) {
 	heap, err := o.allocator()
 	if err != nil {
@@ -34,8 +36,8 @@ func NewLoop(o Options) (*StepLoop, error) {
 	return &StepLoop{heap: heap}, nil
 }
 
-// Step runs a training step with a program for each micro-batch. The first call also sets up the model, and makes the
-// optimizer's state. An allocation that does not fit is an [*allocator.OOMError] and ends the loop.
+// Step runs one training step, with a program for each micro-batch. The first call also sets up the model and allocates
+// the optimizer's state. An allocation that does not fit is an [*allocator.OOMError] and ends the loop.
 func (l *StepLoop) Step(ctx context.Context, batches ...*ReplayableSteps) error {
 	if len(batches) == 0 {
 		return errors.New("replay: a step needs at least one micro-batch")
@@ -55,7 +57,7 @@ func (l *StepLoop) Step(ctx context.Context, batches ...*ReplayableSteps) error 
 	return err
 }
 
-// Stats returns the allocator's statistics, with peaks since the loop began.
+// Stats returns the allocator's statistics, with the peaks since the start of the loop.
 func (l *StepLoop) Stats() allocator.Stats { return l.heap.Stats() }
 
 func (l *StepLoop) execute(ctx context.Context, p *actionList) error {
@@ -89,8 +91,8 @@ func (l *StepLoop) malloc(b program.Buffer) (*allocator.Block, error) {
 	return l.heap.MallocOn(allocator.Stream(b.Stream), b.Bytes)
 }
 
-// receiveBuffers finds the block of each buffer that is allocated when a part begins: buffers of a class have the same
-// order in all programs of a model. Blocks unknown to the part stay in l.live.
+// receiveBuffers assigns a live block to each buffer that is live at the start of a section. Buffers of a class have
+// the same order in all programs of a model. Blocks without a buffer in the section stay in l.live.
 func (l *StepLoop) receiveBuffers(p *actionList) error {
 	var known [program.NumClasses]int
 	l.blocks = append(l.blocks[:0], make([]*allocator.Block, len(p.buffers))...)
@@ -120,8 +122,8 @@ func (l *StepLoop) receiveBuffers(p *actionList) error {
 	return nil
 }
 
-// resizeHolding handles a buffer whose size differs in this part. A new batch is allocated before the old one is freed.
-// Other buffers of the last step keep their sizes; weights and state must not differ.
+// resizeHolding handles a buffer whose size differs in this section. A new batch is allocated before the old one is
+// freed. Other buffers of the last step keep their sizes. Weights and states must have equal sizes.
 func (l *StepLoop) resizeHolding(h *holding, b program.Buffer) error {
 	switch b.Class {
 	case program.Batch:
@@ -140,7 +142,7 @@ func (l *StepLoop) resizeHolding(h *holding, b program.Buffer) error {
 	}
 }
 
-// keepBuffers stores the blocks that live at the end of a part, before blocks that the part does not know.
+// keepBuffers stores the blocks that are live after a section, followed by the blocks that the section does not have.
 func (l *StepLoop) keepBuffers(p *actionList) {
 	var live [program.NumClasses][]holding
 	for _, n := range p.buffersOut {

@@ -15,45 +15,44 @@ import (
 
 // Conditions are the settings of a measurement.
 type Conditions struct {
-	// Config are the settings of the allocator; nil is [allocator.DefaultConfig].
+	// Config holds the allocator settings; nil is [allocator.DefaultConfig].
 	Config *allocator.Config
-	// WarmUp is the number of untimed replays after the measured one, Repeat the number of timed ones, at least one. A
-	// simulated device, whose times never vary, gets one timed replay without warm-up.
+	// WarmUp is the number of untimed replays after the one that measures memory. Repeat is the number of timed
+	// replays, at least one. A simulated device, whose times never vary, has one timed replay without warm-up.
 	WarmUp, Repeat int
-	// Verify tests the memory in a replay before all others: every buffer gets a pattern when it is allocated, which
-	// must be there when it is freed. The device must be a [device.Verifier].
+	// Verify tests the memory in an additional first replay. Every buffer is filled with a pattern when it is
+	// allocated, and compared with it when it is freed. The device must be a [device.Verifier].
 	Verify bool
 }
 
-// A Measurement is the result of replaying a program on a device several times, with a kernel launch for every op.
+// A Measurement is the result of several replays of a program on a device, with a kernel launch for every op.
 type Measurement struct {
-	// Run is the first replay, whose memory is measured but not its time. It also touches buffers that no op uses, such
-	// as libraries' workspaces. The other replays had the same peaks unless MemoryVaried. If one of them ran out of
-	// memory, Run is that one.
+	// Run is the first replay, whose memory is measured but not its time. It also uses buffers that no op uses, such as
+	// workspaces. The other replays had the same peaks unless MemoryVaried. If one of them ran out of memory, Run is
+	// that one.
 	*Run
-	// MemoryVaried is set if a later replay needed another amount of memory.
+	// MemoryVaried reports whether a later replay used another amount of memory.
 	MemoryVaried bool
 	// Baseline is the memory in use before the first replay; zero if unknown.
 	Baseline device.Baseline
-	// Device is the peak of the GPU's used memory after each new segment, in bytes, other processes included.
+	// Device is the peak of the GPU's used memory in bytes, read after each new segment, including other processes.
 	Device int64
-	// Granularity is the number of bytes that the driver added to the segments of that peak.
+	// Granularity is the number of bytes that the driver added to the segments at that peak.
 	Granularity int64
-	// Process is the peak of this process's GPU memory as NVML reports it, in bytes; -1 if unknown. It is read when
-	// Device has risen, before memory is released and at the ends of phases.
+	// Process is the peak of this process's GPU memory in bytes, as reported by NVML; -1 if unknown. It is read after
+	// Device has increased: before memory is released, and at the ends of phases.
 	Process int64
 	// Neighbors are other processes seen on the GPU.
 	Neighbors []device.Neighbor
-	// Times has a list for every timed replay: how long each of Run.Phases took
-	// on the device. It is empty if the program did not fit.
+	// Times holds the device times of each of Run.Phases for every timed replay; empty if the program did not fit.
 	Times [][]time.Duration
-	// Clocks are the lowest clocks after the timed replays, with every reason for lower clocks; zero if unknown.
+	// Clocks are the lowest clocks after the timed replays, with all reasons for lower clocks; zero if unknown.
 	Clocks device.Clocks
-	// Verified is the number of buffers whose pattern was found again.
+	// Verified is the number of buffers whose pattern was unchanged.
 	Verified int
 }
 
-// StepTimes returns the duration of the last step in each timed replay. Its caches are warm, as in all further steps.
+// StepTimes returns the time of the last step in each timed replay. Its caches are warm, as in all further steps.
 func (m *Measurement) StepTimes() []time.Duration {
 	last := -1
 	for _, p := range m.Phases {
@@ -72,8 +71,8 @@ func (m *Measurement) StepTimes() []time.Duration {
 	return steps
 }
 
-// Measure replays a program on a device, which does the work of every op. Like [Replay] it releases all memory, and
-// running out of memory is a result.
+// Measure replays a program on a device, with a kernel for every op. Like [Replay], it releases all memory, and running
+// out of memory is a result.
 func Measure(ctx context.Context, d device.Device, p *program.Program, c Conditions) (*Measurement, error) {
 	m := &Measurement{Process: -1}
 	w := &measurer{measurement: m, device: d, program: p, config: c.Config}
@@ -102,17 +101,17 @@ func Measure(ctx context.Context, d device.Device, p *program.Program, c Conditi
 	return m, nil
 }
 
-// A measurer is a measurement in progress.
+// A measurer is the state of a measurement.
 type measurer struct {
 	measurement *Measurement
 	device      device.Device
 	observer    device.Observer // nil if the device is none
-	// computed reports whether times and bytes never vary. A simulated driver is measured like a real one.
+	// computed reports whether times and bytes are computed and never vary, unlike a simulated driver's.
 	computed bool
 	program  *program.Program
 	config   *allocator.Config
 
-	// hasUnseenBytes reports whether the GPU holds more than at the last reading of the process's memory.
+	// hasUnseenBytes reports whether the GPU's used memory has increased since the process's memory was last read.
 	hasUnseenBytes bool
 
 	marks  []device.Event // the start of a replay, and the end of every phase
@@ -120,9 +119,8 @@ type measurer struct {
 	kernel device.Kernel  // its slices are used for one launch after the other
 }
 
-// measureMemory replays once and checks the memory: how much of the GPU is in use, how much NVML reports, that no
-// memory is allocated twice, and that all of it can be written and read. Only a real device is checked in ways that
-// take time.
+// measureMemory replays once and checks the memory: the GPU's used bytes, the bytes that NVML reports, that no memory
+// is allocated twice, and that all of it can be written and read. Checks that take time are only made on a real device.
 func (w *measurer) measureMemory(ctx context.Context) error {
 	l := &addressLedger{program: w.program}
 	if !w.computed {
@@ -152,7 +150,7 @@ func (w *measurer) measureMemory(ctx context.Context) error {
 	return err
 }
 
-// measureTime replays with kernel launches only and, if counts is set, stores the times of the phases.
+// measureTime replays with kernel launches only. If counts is set, it stores the times of the phases.
 func (w *measurer) measureTime(ctx context.Context, counts bool) error {
 	run, err := w.replay(ctx, Options{Config: w.config, Source: w.device, Hooks: Hooks{
 		Launch: w.launch, Record: w.record, Await: w.await,
@@ -176,7 +174,7 @@ func (w *measurer) measureTime(ctx context.Context, counts bool) error {
 	return nil
 }
 
-// lowerClocks returns the lower clocks of two readings, with the reasons of both; a may be empty.
+// lowerClocks returns the minimum of two clock readings, with the reasons of both; a may be empty.
 func lowerClocks(a, b device.Clocks) device.Clocks {
 	if a.SM == 0 {
 		return b
@@ -229,8 +227,8 @@ func (w *measurer) checkPossible(times []time.Duration, floor time.Duration) err
 	return &ImpossibleError{Device: w.device.Name(), Product: w.device.GPU().Product, Measured: took, Minimum: floor}
 }
 
-// An ImpossibleError reports that a replay took less time than the GPU can do its
-// work in: kernels did not run, or the device's clock is wrong.
+// An ImpossibleError reports that a replay took less time than the GPU needs for its work: kernels did not run, or the
+// device's clock is wrong.
 type ImpossibleError struct {
 	Device, Product   string
 	Measured, Minimum time.Duration
@@ -262,7 +260,7 @@ func (w *measurer) closeMarks() error {
 	return errors.Join(errs...)
 }
 
-// record puts an event of the program into a stream of the device.
+// record records an event of the program on a stream of the device.
 func (w *measurer) record(event uint32) error {
 	s, ok := w.device.(device.Streamer)
 	if !ok {
@@ -288,14 +286,14 @@ func (w *measurer) await(wait program.Wait) error {
 	return s.Await(wait.Stream, w.events[wait.Event])
 }
 
-// noteNeighbors adds other processes seen on the GPU to the result.
+// noteNeighbors adds the other processes on the GPU to the result.
 func (w *measurer) noteNeighbors() {
 	if w.observer != nil {
 		w.measurement.Neighbors = mergeNeighbors(w.measurement.Neighbors, w.observer.Neighbors())
 	}
 }
 
-// mergeNeighbors keeps each process once, with the most that it held.
+// mergeNeighbors merges two lists of processes. Each process has the largest memory that was seen.
 func mergeNeighbors(known, seen []device.Neighbor) []device.Neighbor {
 	for _, n := range seen {
 		at := -1
@@ -313,7 +311,7 @@ func mergeNeighbors(known, seen []device.Neighbor) []device.Neighbor {
 	return known
 }
 
-// launch makes the device do the work of an op.
+// launch launches a kernel with the work of an op.
 func (w *measurer) launch(op *program.Op, address func(uint32) uint64) error {
 	k := &w.kernel
 	k.Work, k.Precision, k.FLOPs = op.Work, op.Precision, op.FLOPs
@@ -332,7 +330,7 @@ func (w *measurer) ranges(to []device.Range, s program.Span, address func(uint32
 	return to
 }
 
-// verify replays without work, with a pattern in every buffer.
+// verify replays without kernels, with a pattern in every buffer.
 func (w *measurer) verify(ctx context.Context) error {
 	v, ok := w.device.(device.Verifier)
 	if !ok {
@@ -350,17 +348,17 @@ func (w *measurer) verify(ctx context.Context) error {
 	return errors.Join(err, patterns.Close())
 }
 
-// A measuredSource is a device's memory that records the GPU's and this process's use after each segment.
+// A measuredSource is a device's memory. It reads the GPU's used memory and this process's after each new segment.
 type measuredSource struct {
 	allocator.PagedSource
 	of *measurer
-	// used is the memory in use after the last call, added the driver's overhead of each segment or page by its
+	// used is the memory in use after the last call, and added the driver's overhead of each segment or page by its
 	// address, both in bytes.
 	used  int64
 	added map[uint64]int64
 }
 
-// maxAddedBytes limits the overhead of a segment, in bytes: a larger increase belongs to another process.
+// maxAddedBytes limits the driver's overhead of a segment, in bytes. A larger increase belongs to another process.
 const maxAddedBytes = 64 << 20
 
 // Get allocates a segment of device memory, for [allocator.Source].
@@ -406,7 +404,7 @@ func (g *measuredSource) read(addr uint64, size int64) error {
 	return nil
 }
 
-// noteFree notes that the memory at an address is released.
+// noteFree records that the memory at an address was released.
 func (g *measuredSource) noteFree(addr uint64, size int64) {
 	g.used -= size + g.added[addr]
 	delete(g.added, addr)
@@ -426,8 +424,8 @@ func (g *measuredSource) Unmap(addr uint64, size int64) error {
 	return g.PagedSource.Unmap(addr, size)
 }
 
-// observeMemory reads the memory of this process from outside (NVML) if it holds more than ever before: before some of
-// it is released, and at the ends of phases. Reading at each segment would take longer than the segments.
+// observeMemory reads this process's memory in NVML if the GPU's used memory has increased: before memory is released,
+// and at the ends of phases. Reading it at each segment would take longer than allocating the segments.
 func (w *measurer) observeMemory() {
 	if !w.hasUnseenBytes || w.observer == nil {
 		return

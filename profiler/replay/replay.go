@@ -12,46 +12,45 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Options are the settings of a replay. The zero value is an allocator with default
-// settings on a GPU without a memory limit.
+// Options are the settings of a replay. The zero value has default allocator settings on a GPU without a memory limit.
 type Options struct {
-	// Config are the settings of the allocator; nil is [allocator.DefaultConfig].
+	// Config holds the allocator settings; nil is [allocator.DefaultConfig].
 	Config *allocator.Config
-	// Source is the memory in which the allocator gets its segments. Everything allocated from it is released when the
-	// replay ends. Nil is simulated memory with the next two sizes.
+	// Source is the memory from which the allocator allocates segments. All of it is released at the end of the replay.
+	// Nil is simulated memory of the next two sizes.
 	Source allocator.Source
-	// Total is the memory of the GPU; zero is no limit.
+	// Total is the size of the GPU's memory; zero is no limit.
 	Total int64
-	// Available is the part of Total that the allocator may use: the GPU less the CUDA context, libraries and other
+	// Available is the part of Total that the allocator may use: without the CUDA context, libraries and other
 	// processes. Zero is all of it.
 	Available int64
-	// Rising is [allocator.SimulatedMemory.Rising] of that simulated memory.
+	// Rising sets [allocator.SimulatedMemory.Rising] if Source is nil.
 	Rising bool
-	// Timeline reports whether to record Run.Timeline.
+	// Timeline reports whether Run.Timeline is recorded.
 	Timeline bool
 	// Hooks are called during the replay.
 	Hooks Hooks
 }
 
-// Hooks let a device do the work of a program. Nil hooks cost nothing; an error from one ends the replay.
+// Hooks let a device run the ops of a program. Nil hooks are skipped; an error of a hook ends the replay.
 type Hooks struct {
-	// Launch runs an op. Address gives the device address of a live buffer.
+	// Launch runs an op. address returns the device address of a live buffer.
 	Launch func(op *program.Op, address func(buffer uint32) uint64) error
-	// Record puts an event into the queue of its stream, Await holds up a stream until an event of its own was reached.
+	// Record records an event on its stream. Await makes a stream wait for an event.
 	Record func(event uint32) error
 	Await  func(program.Wait) error
 	// Mark is called when a phase ends, before the peaks are reset.
 	Mark func(phase program.Phase) error
-	// End is called after the last instruction, or after one that does not fit, before live buffers are freed.
+	// End is called after the last instruction, or after one that does not fit, before the live buffers are freed.
 	End func() error
-	// Trace is called for every event of the allocator with the index of the instruction that causes it.
+	// Trace is called for every event of the allocator, with the index of the instruction that caused it.
 	Trace func(instruction int, event allocator.TraceEvent)
 }
 
-// unlimitedBytes is the memory of a GPU without limit. It must leave room for address ranges an eighth larger.
+// unlimitedBytes is the memory size of a GPU without a limit. Address ranges may be an eighth larger.
 const unlimitedBytes = 1 << 46
 
-// source returns the memory in which the allocator gets its segments.
+// source returns the memory from which the allocator allocates segments.
 func (o *Options) source() (allocator.Source, error) {
 	if o.Source != nil {
 		if o.Total != 0 || o.Available != 0 {
@@ -74,9 +73,9 @@ func (o *Options) source() (allocator.Source, error) {
 // cancelCheckInterval is the number of instructions between two checks of the context.
 const cancelCheckInterval = 1024
 
-// Replay runs a program. If the context ends, a hook or the device fails, or the program frees unallocated memory, it
-// returns the run so far with the error. An allocation that does not fit ends the replay too, but is no error: see
-// Run.OOM.
+// Replay executes a program. If the context is canceled, a hook or the device fails, or the program frees unallocated
+// memory, it returns the run so far with the error. An allocation that does not fit also ends the replay, but is not an
+// error: see Run.OOM.
 func Replay(ctx context.Context, p *program.Program, o Options) (*Run, error) {
 	r, err := newReplayer(p, o)
 	if err != nil {
@@ -96,9 +95,9 @@ func Replay(ctx context.Context, p *program.Program, o Options) (*Run, error) {
 	return r.result, err
 }
 
-// SnapshotAt replays a program on counted memory up to and including the instruction, and returns the layout of the
-// heap: at the instruction of Run.Peak, the layout at the peak. Hooks are not called. An instruction that does not fit
-// is left out.
+// SnapshotAt replays a program in simulated memory up to and including an instruction, and returns the layout of the
+// heap after it. The instruction of Run.Peak gives the layout at the peak. Hooks are not called. An instruction that
+// does not fit is left out.
 func SnapshotAt(ctx context.Context, p *program.Program, o Options, instruction int) (*Layout, error) {
 	o.Source, o.Hooks, o.Timeline = nil, Hooks{}, false
 	if instruction < 0 || instruction >= len(p.Instructions) {
@@ -122,14 +121,14 @@ func SnapshotAt(ctx context.Context, p *program.Program, o Options, instruction 
 	return layout, nil
 }
 
-// Layout is the content of an allocator's memory: its segments, their blocks, and the buffers in them.
+// Layout describes an allocator's memory: its segments, their blocks, and the buffers in them.
 type Layout struct {
 	Segments []allocator.SegmentInfo
 	// Buffers maps the address of a block to the buffer in it.
 	Buffers map[uint64]uint32
 }
 
-// A replayer is a replay in progress.
+// A replayer is the state of a replay.
 type replayer struct {
 	program *program.Program
 	heap    *allocator.Allocator
@@ -141,30 +140,30 @@ type replayer struct {
 	peak peakUsage
 }
 
-// replayTables hold the block and the life of each buffer of a program, by its number.
+// replayTables hold the block and the lifetime of each buffer of a program, by its number.
 type replayTables struct {
 	blocks []*allocator.Block // nil while it does not live
 	lives  []bufferLifetime   // kept after the free
 }
 
-// tablePool are tables for further replays.
+// tablePool holds tables for reuse in later replays.
 var tablePool = sync.Pool{New: func() any { return &replayTables{} }}
 
-// zeroedSlice returns n zero elements in the memory of a slice, or in more.
+// zeroedSlice returns n zero elements, in the memory of a slice if it is large enough.
 func zeroedSlice[T any](s []T, n int) []T {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)
 	return s
 }
 
-// bufferLifetime is a replay's record of a buffer: the size of its block in bytes, and the indices of the instructions
-// that allocated and freed it, counted from one; zero stands for not yet.
+// bufferLifetime records a buffer in a replay: the size of its block in bytes, and the one-based indices of the
+// instructions that allocated and freed it; zero is not yet.
 type bufferLifetime struct {
 	size       int64
 	born, died uint32
 }
 
-// peakUsage is the state when the allocated bytes were highest so far; the rest of a [Moment] follows from the program.
+// peakUsage is the state at the highest allocated bytes so far. The rest of a [MemoryState] follows from the program.
 type peakUsage struct {
 	instruction         int
 	allocated, reserved int64
@@ -202,7 +201,7 @@ func newReplayer(p *program.Program, o Options) (*replayer, error) {
 	return r, nil
 }
 
-// run carries out the instructions until one fails.
+// run executes the instructions until one fails.
 func (r *replayer) run(ctx context.Context) error {
 	address := r.address
 	idle := r.options.Hooks.Launch == nil
@@ -245,12 +244,12 @@ func (r *replayer) run(ctx context.Context) error {
 	return nil
 }
 
-// changesMemory reports whether an instruction of a kind has a point in the timeline.
+// changesMemory reports whether instructions of a kind have a point in the timeline.
 func changesMemory(k program.Kind) bool {
 	return k == program.Alloc || k == program.Free || k == program.EmptyCache
 }
 
-// runStreamCommand passes an event or a wait to the device.
+// runStreamCommand runs an instruction about an event on the device.
 func (r *replayer) runStreamCommand(in program.Instruction) error {
 	h := &r.options.Hooks
 	switch {
@@ -352,7 +351,7 @@ func (r *replayer) usage() Usage {
 	return Usage{h.Requested(), h.Allocated(), h.Active(), h.Reserved()}
 }
 
-// maxUsage returns the peaks since they were reset.
+// maxUsage returns the peaks since the last reset.
 func (r *replayer) maxUsage() Usage {
 	s := r.heap.Stats()
 	return Usage{
@@ -368,7 +367,7 @@ func (r *replayer) addTimelinePoint(in program.Instruction) {
 	r.result.Timeline = append(r.result.Timeline, Point{r.at, r.usage()})
 }
 
-// outOfMemory ends the result with a request that did not fit.
+// outOfMemory completes the result after a request that did not fit.
 func (r *replayer) outOfMemory(buffer uint32, cause *allocator.OOMError) {
 	b := r.program.Buffers[buffer]
 	o := &OOM{
@@ -381,7 +380,7 @@ func (r *replayer) outOfMemory(buffer uint32, cause *allocator.OOMError) {
 	r.endPhase(program.Phase{Step: o.Phase.Step, Name: "oom"})
 }
 
-// finish completes the result.
+// finish completes the result at the end of the program.
 func (r *replayer) finish() {
 	r.result.Stats = r.heap.Stats()
 	r.result.Max = r.result.Max.max(r.maxUsage())
@@ -401,7 +400,7 @@ func (r *replayer) releaseAll() error {
 	return nil
 }
 
-// momentAt returns the state right after an instruction.
+// momentAt returns the memory state after an instruction.
 func (r *replayer) momentAt(instruction int, reserved int64) MemoryState {
 	m := MemoryState{Instruction: instruction, Phase: r.phase(instruction)}
 	now := uint32(instruction + 1)
@@ -420,7 +419,7 @@ func (r *replayer) momentAt(instruction int, reserved int64) MemoryState {
 	return m
 }
 
-// site returns the site at which a buffer was allocated; zero if unknown.
+// site returns the site that allocated a buffer; zero if unknown.
 func (r *replayer) site(b program.Buffer) program.Site {
 	if int(b.Site) >= len(r.program.Sites) {
 		return program.Site{}
@@ -428,8 +427,8 @@ func (r *replayer) site(b program.Buffer) program.Site {
 	return r.program.Sites[b.Site]
 }
 
-// phase returns the phase that continues at an instruction: the one that the next mark ends. Behind the last mark it
-// has no name and the last step.
+// phase returns the phase of an instruction, which the next mark ends. After the last mark, the phase has no name and
+// belongs to the last step.
 func (r *replayer) phase(instruction int) program.Phase {
 	from := max(instruction, 0)
 	rest := r.program.Instructions[from:]

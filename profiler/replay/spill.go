@@ -8,17 +8,17 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Spill is a program's memory on the host under a driver that allocates there once the GPU is full, as drivers of
+// Spill is a program's host memory under a driver that allocates host memory once the GPU is full, as drivers of
 // Windows (WDDM) and WSL2 do.
 type Spill struct {
-	// Bytes is the peak size of the segments in the host's memory.
+	// Bytes is the peak size of the segments in host memory.
 	Bytes int64 `json:"bytes"`
-	// Moved counts the bytes of the host's memory that the kernels of one step read and write.
+	// Moved is the number of host memory bytes that the kernels of one step read and write.
 	Moved int64 `json:"moved"`
 }
 
-// MeasureSpill replays a program on a GPU with room for the given bytes of segments. Later segments stay in the host's
-// memory until they are released; how such drivers move memory between the two is not documented.
+// MeasureSpill replays a program on a GPU with room for the given bytes of segments. Later segments stay in host memory
+// until they are released. How such drivers move memory between GPU and host is not documented.
 func MeasureSpill(ctx context.Context, p *program.Program, config allocator.Config, room int64, rising bool, step int) (
 	Spill, error,
 ) {
@@ -47,16 +47,16 @@ func MeasureSpill(ctx context.Context, p *program.Program, config allocator.Conf
 	return Spill{memory.most, total}, err
 }
 
-// spillSource is a memory source whose segments beyond the room lie in the host's memory.
+// spillSource is a memory source that allocates segments beyond room in host memory.
 type spillSource struct {
 	*allocator.SimulatedMemory
 	room int64 // what is left of it
-	// host are the segments in the host's memory, bytes their sum, and most the largest sum so far.
+	// host are the segments in host memory, bytes their sum, and most the maximum of that sum.
 	host        []addressRange
 	bytes, most int64
 }
 
-// An addressRange is a segment from one address up to another, which it excludes.
+// An addressRange is the range of a segment; it excludes to.
 type addressRange struct{ from, to uint64 }
 
 // Get allocates a segment of device memory, for [allocator.Source].
@@ -85,7 +85,7 @@ func (m *spillSource) Put(addr uint64, size int64) error {
 	return m.SimulatedMemory.Put(addr, size)
 }
 
-// holds reports whether an address is in the host's memory.
+// holds reports whether an address is in host memory.
 func (m *spillSource) holds(addr uint64) bool { return m.find(addr) >= 0 }
 
 func (m *spillSource) find(addr uint64) int {

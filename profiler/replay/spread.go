@@ -11,21 +11,21 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// PeakSpread is the range of a program's reserved bytes under small changes: another order of frees, other sizes where
-// a batch's sizes are only known approximately, addresses in the other order. A real run differs from its recording in
-// such details, and the caching allocator may need a whole segment more for a small difference.
+// PeakSpread is the range of a program's peak reserved bytes under small changes: another order of frees, other sizes
+// if a batch's sizes are only known approximately, and the opposite order of addresses. A real run differs from its
+// recording in such details, and a small difference may cost a whole segment more.
 type PeakSpread struct {
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
-	// OtherOrder is the peak of allocated bytes where addresses come in the other order, Larger where workspaces of
-	// convolutions are larger; zero where their sizes are known.
+	// OtherOrder is the peak of allocated bytes with addresses in the opposite order. Larger is the peak with larger
+	// convolution workspaces; zero if their sizes are known.
 	OtherOrder int64 `json:"other"`
 	Larger     int64 `json:"larger,omitempty"`
 }
 
 // The perturbations. Sizes that depend on the batch may be scaled, as if samples were a little longer or shorter. One
-// free in lateFreeShare comes after up to maxLateFree further allocations, as where Python or another stream releases a
-// tensor late.
+// free in lateFreeShare is delayed by up to maxLateFree allocations, as if Python or another stream released a tensor
+// late.
 const (
 	lateFreeShare = 20
 	maxLateFree   = 16
@@ -33,9 +33,9 @@ const (
 
 var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
 
-// MeasureSpread replays a program several times without a memory limit, at rising or falling addresses: as it is, with
-// the addresses in the other order, with the order of frees changed (and sizes, if sizes is set), and with convolution
-// workspaces larger by the given bytes. Equal programs have equal spreads.
+// MeasureSpread replays a program several times without a memory limit: unchanged, with addresses in the opposite
+// order, with the order of frees changed (and sizes, if sizes is set), and with convolution workspaces enlarged by the
+// given bytes. rising is the unchanged order of addresses. Equal programs have equal spreads.
 func MeasureSpread(
 	ctx context.Context, p *program.Program, config allocator.Config, sizes, rising bool, workspace int64,
 ) (PeakSpread, error) {
@@ -79,24 +79,24 @@ func MeasureSpread(
 	return PeakSpread{slices.Min(reserved[:n]), slices.Max(reserved[:n]), allocated[other], allocated[other+1]}, nil
 }
 
-// isConvolution reports whether a workspace of the site serves a convolution.
+// isConvolution reports whether a workspace with this site belongs to a convolution.
 func isConvolution(s program.Site) bool { return s.Native == "run_conv_plan" }
 
-// An event is an instruction that changes the memory, without what a perturbed replay does not need.
-type event struct {
+// An memoryEvent is an instruction that changes the memory, reduced to the fields that a perturbed replay needs.
+type memoryEvent struct {
 	kind program.Kind
-	// scaled reports whether the size depends on the batch, convolution that it is a workspace of one.
+	// scaled reports whether the size depends on the batch, convolution whether the buffer is a convolution workspace.
 	scaled, convolution bool
 	stream              program.Stream
-	// place is the index under which the block is kept until its free; indices are reused.
+	// place is the index of the block until it is freed; indices are reused.
 	place uint32
 	bytes int64
 }
 
-// memoryEvents returns the events of a program, with marked workspaces if workspaces is set, and the number of
-// positions.
-func memoryEvents(p *program.Program, workspaces bool) (events []event, most int) {
-	events, places := make([]event, 0, len(p.Instructions)), make([]uint32, len(p.Buffers))
+// memoryEvents returns a program's events, with convolution workspaces marked if workspaces is set, and the most
+// places.
+func memoryEvents(p *program.Program, workspaces bool) (events []memoryEvent, most int) {
+	events, places := make([]memoryEvent, 0, len(p.Instructions)), make([]uint32, len(p.Buffers))
 	var left []uint32
 	for _, in := range p.Instructions {
 		switch in.Kind {
@@ -109,32 +109,33 @@ func memoryEvents(p *program.Program, workspaces bool) (events []event, most int
 			places[in.Arg], left = left[last], left[:last]
 			scaled := b.Class == program.Activations || b.Class == program.Batch || b.Class == program.Temporaries
 			convolution := workspaces && !scaled && isConvolution(p.Sites[b.Site])
-			events = append(events, event{program.Alloc, scaled, convolution, b.Stream, places[in.Arg], b.Bytes})
+			events = append(events, memoryEvent{program.Alloc, scaled, convolution, b.Stream, places[in.Arg], b.Bytes})
 		case program.Free:
 			left = append(left, places[in.Arg])
-			events = append(events, event{kind: program.Free, place: places[in.Arg]})
+			events = append(events, memoryEvent{kind: program.Free, place: places[in.Arg]})
 		case program.EmptyCache:
-			events = append(events, event{kind: program.EmptyCache})
+			events = append(events, memoryEvent{kind: program.EmptyCache})
 		}
 	}
 	return events, most
 }
 
-// perturbedReplay is a replay in which something is different.
+// perturbedReplay is a replay with one perturbation.
 type perturbedReplay struct {
-	events []event
+	events []memoryEvent
 	heap   *allocator.Allocator
 	scale  float64
-	// workspace is the number of bytes by which workspaces of convolutions are larger.
+	// workspace is the number of bytes added to convolution workspaces.
 	workspace int64
 	chance    *rand.PCG          // of late frees; nil for none
 	blocks    []*allocator.Block // by place
-	// late are delayed frees. The first happens before allocation number due; allocations counts the ones made so far.
+	// late are the delayed frees. The first one happens before allocation number due; allocations counts the
+	// allocations so far.
 	late             []lateFree
 	due, allocations uint64
 }
 
-// A lateFree is the free of a block that is delayed until before the allocation with a number.
+// A lateFree is the free of a block, delayed until before the allocation with the given number.
 type lateFree struct {
 	block  *allocator.Block
 	before uint64
@@ -160,7 +161,7 @@ func (r *perturbedReplay) run(ctx context.Context) (err error) {
 	return nil
 }
 
-func (r *perturbedReplay) alloc(e *event) (err error) {
+func (r *perturbedReplay) alloc(e *memoryEvent) (err error) {
 	if r.allocations++; len(r.late) > 0 && r.due <= r.allocations {
 		r.freeDue()
 	}

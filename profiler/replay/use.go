@@ -5,18 +5,18 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// bufferVerifier checks memory with patterns: each allocation is filled with a pattern of
-// its own, which must still be there when it is freed.
+// bufferVerifier checks memory with patterns. Each allocation is filled with its own pattern, which must be unchanged
+// when it is freed.
 type bufferVerifier struct {
 	patterns device.Patterns
 	verified int
 }
 
-func (v *bufferVerifier) begin(e entry) error {
+func (v *bufferVerifier) begin(e liveAllocation) error {
 	return v.patterns.Write(device.Range{Addr: e.addr, Bytes: e.bytes}, e.number)
 }
 
-func (v *bufferVerifier) end(e entry) error {
+func (v *bufferVerifier) end(e liveAllocation) error {
 	if err := v.patterns.Verify(device.Range{Addr: e.addr, Bytes: e.bytes}, e.number); err != nil {
 		return err
 	}
@@ -24,17 +24,18 @@ func (v *bufferVerifier) end(e entry) error {
 	return nil
 }
 
-// toucher writes and reads the buffers that no op uses: libraries' workspaces, scratch of reductions, data from the
-// host. All memory is then really used, which exposes a driver that overcommits.
-type toucher struct {
+// unusedToucher writes and reads the buffers that no op uses: workspaces of libraries and reductions, data from the
+// host. All memory is then really used, which detects a driver that overcommits.
+type unusedToucher struct {
 	device  device.Device
 	program *program.Program
-	// written and read are how many bytes of each buffer some op writes and reads, from its beginning.
+	// written and read are the numbers of bytes of each buffer, from its start, that ops write and read.
 	written, read []int64
 }
 
-func newTouching(d device.Device, p *program.Program) *toucher {
-	t := &toucher{device: d, program: p, written: make([]int64, len(p.Buffers)), read: make([]int64, len(p.Buffers))}
+func newTouching(d device.Device, p *program.Program) *unusedToucher {
+	n := len(p.Buffers)
+	t := &unusedToucher{device: d, program: p, written: make([]int64, n), read: make([]int64, n)}
 	note := func(most []int64, s program.Span) {
 		for _, o := range p.Operands[s.From:s.To] {
 			most[o.Buffer] = max(most[o.Buffer], o.Bytes)
@@ -47,7 +48,7 @@ func newTouching(d device.Device, p *program.Program) *toucher {
 	return t
 }
 
-func (t *toucher) begin(e entry) error {
+func (t *unusedToucher) begin(e liveAllocation) error {
 	done, bytes := t.written[e.buffer], t.program.Buffers[e.buffer].Bytes
 	if done >= bytes {
 		return nil
@@ -55,7 +56,7 @@ func (t *toucher) begin(e entry) error {
 	return t.device.Fill(e.addr+uint64(done), 0, bytes-done)
 }
 
-func (t *toucher) end(e entry) error {
+func (t *unusedToucher) end(e liveAllocation) error {
 	done, bytes := t.read[e.buffer], t.program.Buffers[e.buffer].Bytes
 	if done >= bytes {
 		return nil

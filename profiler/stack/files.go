@@ -4,8 +4,8 @@ package stack
 
 import "embed"
 
-// cudnnFiles are the decision rules of convolutions, a folder for each version of cuDNN; command fit of package cudnn
-// writes them. A folder has what differs from the versions before: whole rules, or corrections. Their trees are
+// cudnnFiles has cuDNN's decision rules for convolutions, in a folder for each version; command fit of package cudnn
+// writes them. A folder has the rules that differ from earlier versions: whole rules, or corrections. Their trees are
 // compressed, and read no further than a convolution needs.
 //
 //go:embed cudnn

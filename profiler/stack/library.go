@@ -14,53 +14,54 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Libraries are releases of packages beside PyTorch, by the names on PyPI ("transformers": "5.12"), "cuda" and "cudnn".
+// Libraries maps packages other than PyTorch, by their names on PyPI, and "cuda" and "cudnn" to releases
+// ("transformers": "5.12").
 type Libraries map[string]string
 
-// A libraryReleases is a package beside PyTorch whose code decides what a step allocates.
-type libraryReleases struct {
+// A libraryRow describes the releases of a package other than PyTorch whose code affects a step's allocations.
+type libraryRow struct {
 	Name string
-	// First and Newest are the oldest and the newest supported release. Oldest is a release before First from which on
-	// most rules are known; empty if there is none. Ranges of releases begin with it.
+	// First and Newest are the oldest and the newest supported release. Oldest is an earlier release from which on most
+	// rules are known; empty if there is none. Ranges of releases begin with it.
 	Oldest, First, Newest string
-	// Changes are the rules that began with a release, oldest first.
+	// Changes are the changes of rules by release, oldest first.
 	Changes []ruleChange
 }
 
-// ruleChange is a change of rules that began with a release of a library.
+// ruleChange is a change of rules with a release of a library.
 type ruleChange struct {
 	Since string
-	// In names the library's code that changed.
+	// In names the code of the library that changed.
 	In string
 	// Sets are the fields of [trace.Libraries] that the change sets.
 	Sets json.RawMessage
 }
 
-// libraryTable has a row for each supported library, as recorded steps show it (models/hfconfig/testdata,
+// libraryTable has a row for each supported library, confirmed by recorded steps (models/hfconfig/testdata,
 // cli/testdata/trl.jsonl.gz). A library without changes has the same rules in all releases.
 //
 //go:embed libraries.json
 var libraryTable []byte
 
-var libraries = sync.OnceValue(func() (all []libraryReleases) {
-	decode(libraryTable, &all)
+var libraries = sync.OnceValue(func() (all []libraryRow) {
+	decodeRow(libraryTable, &all)
 	return all
 })
 
 // LibraryNames returns the names of all libraries that a stack may name.
 func LibraryNames() []string {
-	return lists.Map(libraries(), func(l libraryReleases) string { return l.Name })
+	return lists.Map(libraries(), func(l libraryRow) string { return l.Name })
 }
 
-func libraryNamed(name string) *libraryReleases {
-	i := slices.IndexFunc(libraries(), func(l libraryReleases) bool { return l.Name == name })
+func libraryNamed(name string) *libraryRow {
+	i := slices.IndexFunc(libraries(), func(l libraryRow) bool { return l.Name == name })
 	if i < 0 {
 		return nil
 	}
 	return &libraries()[i]
 }
 
-// Newest returns the newest known release of a library whose rules depend on its release; empty for others.
+// Newest returns the newest known release of a library; empty if its release affects no rules.
 func Newest(name string) string {
 	if l := libraryNamed(name); l != nil && l.Changes != nil {
 		return l.Newest
@@ -68,7 +69,7 @@ func Newest(name string) string {
 	return ""
 }
 
-// ReleasesWithChanges returns the releases of a library, of about two years, with which rules begin, oldest first; each
+// ReleasesWithChanges returns the releases of a library, over about two years, that changed rules, oldest first. Each
 // has the rules of all releases up to the next. It is nil for a library without changes.
 func ReleasesWithChanges(name string) []string {
 	l := libraryNamed(name)
@@ -82,7 +83,7 @@ func ReleasesWithChanges(name string) []string {
 	})...)
 }
 
-// ParseLibraries reads releases: "transformers=5.12,trl=1.16". Patches are dropped.
+// ParseLibraries parses releases such as "transformers=5.12,trl=1.16". Patch versions are dropped.
 func ParseLibraries(text string) (Libraries, error) {
 	all := Libraries{}
 	for pair := range strings.SplitSeq(text, ",") {
@@ -104,10 +105,10 @@ func ParseLibraries(text string) (Libraries, error) {
 	return all, nil
 }
 
-// String returns the releases as [ParseLibraries] reads them, in the order of [LibraryNames].
+// String formats the releases as [ParseLibraries] parses them, in the order of [LibraryNames].
 func (l Libraries) String() string { return l.format("=", ",") }
 
-// Text returns the releases as people say them: "transformers 5.12, trl 1.16".
+// Text formats the releases for messages: "transformers 5.12, trl 1.16".
 func (l Libraries) Text() string { return l.format(" ", ", ") }
 
 func (l Libraries) format(equals, comma string) string {
@@ -117,12 +118,12 @@ func (l Libraries) format(equals, comma string) string {
 	return strings.Join(lists.Map(names, func(name string) string { return name + equals + l[name] }), comma)
 }
 
-// Unknown returns the libraries whose release is older or newer than the supported ones.
+// Unknown returns the libraries whose release is older or newer than all supported ones.
 func (l Libraries) Unknown() []string {
 	return lists.Filter(slices.Sorted(maps.Keys(l)), func(name string) bool { return l.nearest(name) != l[name] })
 }
 
-// nearest returns the known release whose rules the library's release has.
+// nearest returns the known release whose rules apply to the given release of a library.
 func (l Libraries) nearest(name string) string {
 	known, at := libraryNamed(name), mustParse(l[name])
 	switch {
@@ -136,7 +137,7 @@ func (l Libraries) nearest(name string) string {
 	return l[name]
 }
 
-// WithLibraries returns the stack with releases of libraries.
+// WithLibraries returns the stack with the given releases of libraries.
 func (s *Stack) WithLibraries(l Libraries) *Stack {
 	other := *s
 	other.libraries, other.rules.Libraries = l, rulesOf(l)
@@ -154,20 +155,20 @@ func (s *Stack) WithLibraries(l Libraries) *Stack {
 	return &other
 }
 
-// rulesOf returns the rules of the releases of libraries; the newest rules for a library without a release.
+// rulesOf returns the rules for releases of libraries; a library without a release has the newest rules.
 func rulesOf(l Libraries) (rules trace.Libraries) {
 	for _, known := range libraries() {
 		at, unknown := parse(l[known.Name])
 		for _, c := range known.Changes {
 			if unknown != nil || !at.before(mustParse(c.Since)) {
-				decode(c.Sets, &rules)
+				decodeRow(c.Sets, &rules)
 			}
 		}
 	}
 	return rules
 }
 
-// mustParse parses a release that was checked before or is a constant of this package; it panics on an error.
+// mustParse parses a release that was already checked or is a constant of this package. It panics on an error.
 func mustParse(release string) version {
 	v, err := parse(release)
 	if err != nil {

@@ -11,29 +11,29 @@ import (
 
 // release is a release of PyTorch with its changes since the previous release.
 type release struct {
-	// Versions are the versions that PyPI's wheel of the release requires.
+	// Versions are the library versions that PyPI's wheel of the release requires.
 	Versions
-	// CuDNNVersions holds versions of cuDNN in the order in which their rules override each other: folder cudnn has all
-	// rules of [completeRelease], and only the differing ones of other versions. The last is the version nearest to the
-	// release's own whose heuristics were queried. Nil if the rules are the former release's.
+	// CuDNNVersions are versions of cuDNN whose rules apply; later ones override earlier ones. Folder cudnn has all
+	// rules of [completeRelease], and for other versions only the rules that differ. The last version is the one
+	// nearest to the release's own whose heuristics were queried. Nil means the previous release's.
 	CuDNNVersions []string
-	// CuDNNOf is the only compute capability for which the last of them was queried; empty for all.
+	// CuDNNOf is the only compute capability for which the last version was queried; empty for all.
 	CuDNNOf string
-	// Why explains rules.
+	// Why explains the changes.
 	Why []string
-	// Rules are fields of [trace.Rules], Allocator of [allocator.Rules]. Other fields are the former release's.
+	// Rules are fields of [trace.Rules], Allocator of [allocator.Rules]. Missing fields are the previous release's.
 	Rules, Allocator json.RawMessage
-	// Settings are the allocator settings that came with the release.
+	// Settings are the allocator settings that the release introduced.
 	Settings []string
 }
 
-// releaseTable has all supported releases, oldest first. A new one is added at the end.
+// releaseTable has all supported releases, oldest first. A new release is added at the end.
 //
 //go:embed releases.json
 var releaseTable []byte
 
-// decode decodes a part of a table; without a row it changes nothing. It panics on an error, which the tests find.
-func decode(row []byte, to any) {
+// decodeRow decodes a part of a table; an empty row changes nothing. It panics on an error, which the tests find.
+func decodeRow(row []byte, to any) {
 	if row == nil {
 		return
 	}
@@ -47,10 +47,10 @@ func decode(row []byte, to any) {
 // completeRelease is the version of cuDNN whose heuristics were queried for every architecture.
 const completeRelease = "9.19"
 
-// knownStacks are the stacks of releases.
+// knownStacks has a stack for each supported release, oldest first.
 var knownStacks = func() []*Stack {
 	var releases []release
-	decode(releaseTable, &releases)
+	decodeRow(releaseTable, &releases)
 	var all []*Stack
 	former := Stack{rules: trace.Rules{Libraries: rulesOf(nil)}}
 	for i, r := range releases {
@@ -62,8 +62,8 @@ var knownStacks = func() []*Stack {
 			s.rules.Convolutions = convolutionRules(append([]string{completeRelease}, r.CuDNNVersions...)...)
 		}
 		for _, each := range releases[:i+1] { // anew, since decoding reuses the memory of slices
-			decode(each.Rules, &s.rules)
-			decode(each.Allocator, &s.allocator)
+			decodeRow(each.Rules, &s.rules)
+			decodeRow(each.Allocator, &s.allocator)
 		}
 		for _, later := range releases[i+1:] {
 			s.allocator.UnknownSettings = append(s.allocator.UnknownSettings, later.Settings...)

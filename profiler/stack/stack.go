@@ -1,8 +1,7 @@
-// Package stack has the releases of PyTorch and its libraries, and their rules for allocating memory.
+// Package stack describes the releases of PyTorch and its libraries, and their rules for allocating memory.
 //
-// Rules are written as differences: a release has one row of releases.json or libraries.json with its changes, and the
-// rules of a release are the changes of all releases up to it. Data of rules are in folders: cudnn has the choices of
-// cuDNN, by version.
+// Rules are written as differences. A release has one row in releases.json or libraries.json with its changes, and its
+// rules are the changes of all releases up to it. Folder cudnn has the engine choices of cuDNN, by version.
 package stack
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// Versions are the versions of PyTorch and NVIDIA's libraries in a training step. Unknown ones are empty.
+// Versions are the versions of PyTorch and NVIDIA's libraries in a training step; empty if unknown.
 type Versions struct {
 	Torch  string `json:"torch"`
 	CUDA   string `json:"cuda,omitempty"`
@@ -26,34 +25,35 @@ type Versions struct {
 	CuBLAS string `json:"cublas,omitempty"`
 }
 
-// A Stack is a release of PyTorch with its libraries and their rules. It does not change, and may be used concurrently.
+// A Stack is a release of PyTorch with its libraries and their rules. It is immutable and safe for concurrent use.
 type Stack struct {
 	versions Versions
 	// rulesOf is the release whose rules the stack uses.
 	rulesOf string
 	// cudnnOf is the version of cuDNN whose choices of engines the stack uses.
 	cudnnOf string
-	// askedFor is the only compute capability for which cuDNN was queried; empty for all.
+	// askedFor is the only compute capability for which that cuDNN was queried; empty for all.
 	askedFor  string
 	rules     trace.Rules
 	allocator allocator.Rules
-	// libraries are releases of packages beside PyTorch.
+	// libraries are the releases of packages other than PyTorch.
 	libraries Libraries
 }
 
-// Versions returns the versions of the libraries that the release comes with on PyPI.
+// Versions returns the versions of the libraries that PyPI's wheel of the release requires.
 func (s *Stack) Versions() Versions { return s.versions }
 
 // Release returns the name of the release: "2.11".
 func (s *Stack) Release() string { return s.versions.Torch }
 
-// Rules returns the rules that recordings on this stack follow. The caller must not change what they point to.
+// Rules returns the rules for recordings on this stack. The caller must not change data that they point to.
 func (s *Stack) Rules() trace.Rules { return s.rules }
 
-// Allocator returns the rules for allocator settings.
+// Allocator returns the rules for parsing allocator settings.
 func (s *Stack) Allocator() allocator.Rules { return s.allocator }
 
-// Notes names the release whose rules are used instead, if the release was not measured or its cuDNN not queried.
+// Notes returns notes that name the release whose rules are used instead, if the release was not measured or its cuDNN
+// was not queried.
 func (s *Stack) Notes() (notes []string) {
 	switch {
 	case s.rulesOf != s.versions.Torch:
@@ -85,7 +85,7 @@ func unmeasured(name, release, nearest string) string {
 // defaultRelease is the release of cases that name none.
 const defaultRelease = "2.15"
 
-// Default returns the stack of cases that name none.
+// Default returns the stack for cases that name none.
 func Default() *Stack {
 	s, err := Lookup(defaultRelease)
 	if err != nil {
@@ -94,14 +94,14 @@ func Default() *Stack {
 	return s
 }
 
-// All returns the releases that are known, oldest first. The caller must not change the slice.
+// All returns the stacks of all known releases, oldest first. The caller must not change the slice.
 func All() []*Stack { return knownStacks }
 
-// Releases returns the names of all that are known, oldest first.
+// Releases returns the names of all known releases, oldest first.
 func Releases() []string { return lists.Map(knownStacks, func(s *Stack) string { return s.Release() }) }
 
-// Lookup finds a release by its name: "2.11", also with prefixes and suffixes, as in "v2.11.0+cu130". An unknown
-// release gets the rules of the nearest one before it, or of the first; see [Stack.Notes].
+// Lookup returns the stack of a release, such as "2.11" or "v2.11.0+cu130". An unknown release has the rules of the
+// nearest earlier one, or of the first; see [Stack.Notes].
 func Lookup(release string) (*Stack, error) {
 	at, err := parse(release)
 	if err != nil {
@@ -122,7 +122,7 @@ func Lookup(release string) (*Stack, error) {
 	return &other, nil
 }
 
-// version is a release without its patch, which changes no rules.
+// version is a release without its patch number, which does not change rules.
 type version struct{ major, minor int }
 
 func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
@@ -131,7 +131,7 @@ func (v version) before(w version) bool {
 	return v.major < w.major || v.major == w.major && v.minor < w.minor
 }
 
-// parse reads the name of a release. The patch and what follows are dropped.
+// parse parses the name of a release. It drops the patch number and everything after it.
 func parse(s string) (version, error) {
 	var numbers [2]int
 	rest := strings.TrimPrefix(s, "v")
@@ -161,7 +161,7 @@ func (e *UnknownError) Error() string {
 // Usage marks the error as bad input.
 func (e *UnknownError) Usage() bool { return true }
 
-// convolutionRules returns the rules of the last of these versions of cuDNN, which override the rules of the others.
+// convolutionRules returns the rules of several versions of cuDNN, of which later ones override earlier ones.
 func convolutionRules(versions ...string) *cudnn.Rules {
 	var folders overlayFS
 	for _, v := range versions {
@@ -174,7 +174,7 @@ func convolutionRules(versions ...string) *cudnn.Rules {
 	return cudnn.NewRules(folders)
 }
 
-// overlayFS looks for a file in the last folder first.
+// overlayFS is a list of folders. A file is searched in the last folder first.
 type overlayFS []fs.FS
 
 // Open opens a file.

@@ -2,8 +2,8 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// accumulate records AccumulateGrad. The first gradient becomes the leaf's if nothing else holds it and its layout is
-// the leaf's; otherwise it is copied. Later gradients are added in place. The reference to g passes to the leaf.
+// accumulate records AccumulateGrad. The first gradient becomes the leaf's gradient if nothing else refers to it and
+// its layout matches the leaf's; otherwise it is copied. Later gradients are added in place. It takes ownership of g.
 func (x *Tensor) accumulate(g *Tensor) {
 	if g == nil {
 		return
@@ -13,7 +13,7 @@ func (x *Tensor) accumulate(g *Tensor) {
 	case x.grad != nil:
 		x.grad.AddInPlace(g)
 	case g.refs == 1 && g.obeysLayoutOf(x):
-		x.grad = g.detached().Retain()
+		x.grad = g.withoutHistory().Retain()
 		x.grad.classify(program.Gradients)
 	default:
 		x.grad = g.cloneLike(x).Retain()
@@ -45,7 +45,7 @@ func (g *Tensor) cloneLike(x *Tensor) *Tensor {
 	t.native = "new_empty_strided"
 	var y *Tensor
 	if x.isDense() {
-		y = t.fresh(x.dtype, x.layout)
+		y = t.newTensor(x.dtype, x.layout)
 	} else {
 		y = t.Alloc(x.dtype, x.shape...)
 	}
@@ -53,14 +53,14 @@ func (g *Tensor) cloneLike(x *Tensor) *Tensor {
 	return y
 }
 
-// ZeroGrad drops the gradient of a leaf, as zero_grad(set_to_none=True) does.
+// ZeroGrad releases the gradient of a leaf, as zero_grad(set_to_none=True) does.
 func (x *Tensor) ZeroGrad() {
 	g := x.grad
 	x.grad = nil
 	g.Release()
 }
 
-// Leaf makes x a leaf that requires grad: a parameter.
+// Leaf makes x a leaf that requires a gradient: a parameter.
 func (x *Tensor) Leaf() *Tensor {
 	x.requiresGrad = true
 	return x
@@ -69,25 +69,25 @@ func (x *Tensor) Leaf() *Tensor {
 // RequireGrad makes x require gradients if on is set, as requires_grad_ does.
 func (x *Tensor) RequireGrad(on bool) { x.requiresGrad = x.requiresGrad || on }
 
-// New returns a fresh tensor made by Python code outside the model, such as a batch or a
-// parameter moved to the device; op is the operator that PyTorch calls.
+// New returns a new tensor that Python code outside of the model creates, such as a batch or a parameter moved to the
+// device. op is the operator that PyTorch calls.
 func (t *Tape) New(op string, c program.Class, d DType, shape ...int64) *Tensor {
 	if t.unplaced && c == program.Weights {
-		return t.unallocated(d, t.contiguous(shape))
+		return t.newUnallocated(d, t.contiguous(shape))
 	}
 	var x *Tensor
 	t.withOp(op, op, c, func() { x = t.Alloc(d, shape...) })
 	return x
 }
 
-// NewAt returns a tensor like New, made by a module of the model.
+// NewAt returns a new tensor like New, created by a module of the model.
 func (t *Tape) NewAt(p *Path, op string, c program.Class, d DType, shape ...int64) *Tensor {
 	var x *Tensor
 	withValue(&t.place, t.placeOn(p), func() { x = t.New(op, c, d, shape...) })
 	return x
 }
 
-// NewStrided returns a tensor like New with the given strides; without any it is contiguous.
+// NewStrided returns a new tensor like New with the given strides; nil is contiguous.
 func (t *Tape) NewStrided(op string, c program.Class, d DType, shape, strides []int64) *Tensor {
 	x := t.New(op, c, d, shape...)
 	if len(strides) > 0 {
@@ -96,33 +96,33 @@ func (t *Tape) NewStrided(op string, c program.Class, d DType, shape, strides []
 	return x
 }
 
-// NewChannelsLast returns a tensor like New in channels-last layout.
+// NewChannelsLast returns a new tensor like New in channels-last layout.
 func (t *Tape) NewChannelsLast(op string, c program.Class, d DType, shape ...int64) *Tensor {
 	x := t.New(op, c, d, shape...)
 	x.layout = t.channelsLast(shape)
 	return x
 }
 
-// SetGrad gives a leaf a gradient, as assigning to .grad does.
+// SetGrad sets the gradient of a leaf, as assigning to .grad does.
 func (x *Tensor) SetGrad(g *Tensor) {
 	x.AccumulateInto(g)
 	g.classify(program.Gradients)
 }
 
-// AccumulateInto gives a leaf a gradient that is part of a larger buffer. Backward adds to it in place.
+// AccumulateInto sets the gradient of a leaf to a view of a larger buffer. Backward adds to it in place.
 func (x *Tensor) AccumulateInto(g *Tensor) {
 	x.ZeroGrad()
 	x.grad = g.Retain()
 }
 
-// Incoming returns a fresh gradient for x in the layout of x.
+// Incoming returns a new gradient for x in the layout of x.
 func (x *Tensor) Incoming() *Tensor { return x.AllocLike(x.dtype) }
 
-// Hold keeps x until the end of the recording, as a model or a data loader does.
+// Hold keeps a reference to x until the end of the recording, as a model or a data loader does.
 func (t *Tape) Hold(x *Tensor) *Tensor {
 	t.facts.input(t, x)
 	return x.Retain()
 }
 
-// Release releases tensors that Hold keeps, in order; nil ones are skipped.
+// Release releases tensors that Hold holds, in the given order; nil ones are skipped.
 func (*Tape) Release(xs ...*Tensor) { releaseAll(xs) }

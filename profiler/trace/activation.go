@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Operations per element, as in operators.txt.
+// Operations per element for the operators below, as in operators.txt.
 const (
 	gluFLOPs       = transcendentalFLOPs + 1 // a * sigmoid(b)
 	gluGradFLOPs   = transcendentalFLOPs     // both halves by the same sigmoid
@@ -46,7 +46,7 @@ func (x *Tensor) PReLU(weight *Tensor) *Tensor {
 	return c.End(y.SetGradFn("PreluKernelBackward0", inputs{x, weight}, saves{x, weight}, preluBackward))
 }
 
-// preluBackward makes both gradients in full size, needed or not.
+// preluBackward records both gradients in full size, needed or not.
 func preluBackward(b *Gradients) {
 	x, weight := b.Saved(0), b.Saved(1)
 	gx := b.t.elementwise(x.dtype, b.Grad, x, weight)

@@ -7,7 +7,7 @@ import (
 
 // AttentionArgs are the optional arguments of scaled_dot_product_attention, under their PyTorch names.
 type AttentionArgs struct {
-	// Mask is attn_mask: Bool, or added to the scores; nil for none.
+	// Mask is attn_mask: of type Bool, or added to the attention scores; nil for none.
 	Mask *Tensor
 	// Dropout is dropout_p.
 	Dropout float64
@@ -18,7 +18,7 @@ type AttentionArgs struct {
 }
 
 // ScaledDotProductAttention records torch.nn.functional.scaled_dot_product_attention(q, k, v, ...) over tensors [batch,
-// heads, length, head size]. PyTorch chooses kernel and saved tensors by the recording's GPU.
+// heads, length, head size]. The kernel and the saved tensors depend on the recording's GPU, as in PyTorch.
 func (q *Tensor) ScaledDotProductAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.Begin("scaled_dot_product_attention", q, k, v, a.Mask)
 	c.CastToLower(&q, &k, &v, &a.Mask)
@@ -52,7 +52,7 @@ func (q *Tensor) attention(k, v *Tensor, a AttentionArgs) *Tensor {
 	return c.End(q.mathAttention(k, v, a))
 }
 
-// additiveMask turns a boolean mask into one that is added: 0 or -inf.
+// additiveMask converts a boolean mask to an additive one: 0 or -inf.
 func (m *Tensor) additiveMask(d DType) *Tensor {
 	if m.dtype != Bool {
 		return m
@@ -61,10 +61,10 @@ func (m *Tensor) additiveMask(d DType) *Tensor {
 	return c.End(whereScalar("where_ScalarSelf", m, m.tape.ScalarTensor(d)))
 }
 
-// maskAlignment is the multiple in elements that the memory-efficient kernels need of a mask's strides.
+// maskAlignment is the number of elements of which a mask's strides must be a multiple in memory-efficient kernels.
 const maskAlignment = 8
 
-// alignMask pads the rows of a mask where the memory-efficient kernels need it, and broadcasts it (preprocess_mask).
+// alignMask pads the rows of a mask as the memory-efficient kernels require, and broadcasts it (preprocess_mask).
 func (m *Tensor) alignMask(q, k *Tensor) *Tensor {
 	c := m.tape.Begin("preprocess_mask", m)
 	x := c.Bind(m)
@@ -86,8 +86,7 @@ func (x *Tensor) padLastDim() *Tensor {
 	return x
 }
 
-// mathAttention records _scaled_dot_product_attention_math: ordinary operators, in
-// fp32 whatever the type of the inputs.
+// mathAttention records _scaled_dot_product_attention_math: ordinary operators, in fp32 for every type of the inputs.
 func (q *Tensor) mathAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.Begin("_scaled_dot_product_attention_math", q, k, v, a.Mask)
 	from := q.dtype
@@ -138,7 +137,7 @@ func (x *Tensor) repeatHeads(n int64) *Tensor {
 	return c.End(wide.CloneContiguous().View(flat...))
 }
 
-// safeSoftmax records _safe_softmax over the last dimension: rows that are masked altogether become zero, in place.
+// safeSoftmax records _safe_softmax over the last dimension. Entirely masked rows become zero, in place.
 func (x *Tensor) safeSoftmax() *Tensor {
 	c := x.tape.Begin("_safe_softmax", x)
 	y := c.Bind(x.softmax(&opSoftmax, x.dtype))
@@ -149,7 +148,7 @@ func (x *Tensor) safeSoftmax() *Tensor {
 	return c.End(y)
 }
 
-// launchAttention records an attention kernel: passes is the number of matrix products of its size that it computes.
+// launchAttention records an attention kernel that computes the given number of matrix products (passes).
 func (t *Tape) launchAttention(q, k *Tensor, causal bool, passes int64, writes, reads []*Tensor) {
 	p := program.Product{M: q.shape[2], N: k.shape[2], K: q.shape[3], Batch: q.shape[0] * q.shape[1]}
 	flops := 2 * passes * p.Batch * p.M * p.N * p.K
@@ -161,16 +160,16 @@ func (t *Tape) launchAttention(q, k *Tensor, causal bool, passes int64, writes, 
 	t.useTF32(op, true) // CUTLASS's kernels of fp32 attention run on tensor cores, whatever torch.backends says
 }
 
-// MultiheadWeights are the parameters of a multi-head attention: the packed
-// projection of query, key and value, and the projection of the output.
+// MultiheadWeights are the parameters of multi-head attention: the joint projection of query, key and value, and the
+// output projection.
 type MultiheadWeights struct {
 	Heads              int64
 	InWeight, InBias   *Tensor
 	OutWeight, OutBias *Tensor
 }
 
-// NativeMultiheadAttention records torch._native_multi_head_attention of x with itself, [batch, length, embedding]:
-// what nn.MultiheadAttention runs in evaluation when nothing needs a gradient. weights is nil unless needed.
+// NativeMultiheadAttention records torch._native_multi_head_attention of x [batch, length, embedding] with itself.
+// nn.MultiheadAttention calls it in evaluation if nothing needs a gradient. weights is nil unless needWeights is set.
 func (x *Tensor) NativeMultiheadAttention(w MultiheadWeights, needWeights bool) (y, weights *Tensor) {
 	c := x.tape.Begin("_native_multi_head_attention", x)
 	batch, length, embed := x.shape[0], x.shape[1], x.shape[2]
@@ -222,8 +221,8 @@ type EncoderLayerWeights struct {
 	NormFirst                  bool
 }
 
-// TransformerEncoderLayerForward records torch._transformer_encoder_layer_fwd of [batch, length, embedding]: what
-// nn.TransformerEncoderLayer runs in evaluation when nothing needs a gradient.
+// TransformerEncoderLayerForward records torch._transformer_encoder_layer_fwd of src [batch, length, embedding].
+// nn.TransformerEncoderLayer calls it in evaluation if nothing needs a gradient.
 func (src *Tensor) TransformerEncoderLayerForward(w EncoderLayerWeights) *Tensor {
 	c := src.tape.Begin("_transformer_encoder_layer_fwd", src)
 	x := c.Bind(src)
@@ -249,7 +248,7 @@ func (src *Tensor) TransformerEncoderLayerForward(w EncoderLayerWeights) *Tensor
 	return c.End(x)
 }
 
-// feedForward returns two linear layers; the activation is part of the first.
+// feedForward records two linear layers, with the activation fused into the first.
 func (x *Tensor) feedForward(w EncoderLayerWeights) *Tensor {
 	c := x.tape.Begin("linear_for_ffn", x)
 	y := c.Bind(x.LinearUncast(w.Linear1Weight, w.Linear1Bias))

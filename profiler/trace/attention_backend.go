@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// attentionBackend is the kernel family that scaled_dot_product_attention runs on.
+// attentionBackend is a family of kernels for scaled_dot_product_attention.
 type attentionBackend int
 
 const (
@@ -22,13 +22,13 @@ var attentionNames = [...]string{
 	cudnnAttention: "cuDNN",
 }
 
-// AttentionKernels runs f with attention limited to kernels of the given names: "flash", "memory-efficient", "cuDNN"
+// AttentionKernels runs f with attention restricted to kernels of the given names: "flash", "memory-efficient", "cuDNN"
 // and "math" (torch.nn.attention.sdpa_kernel). If none of them supports an input, the recording ends with an error.
 func (t *Tape) AttentionKernels(allowed []string, f func()) {
 	withValue(&t.libraries.attentionKernels, allowed, f)
 }
 
-// allows reports whether attention may use a family of kernels.
+// allows reports whether attention may use a kernel family.
 func (t *Tape) allows(b attentionBackend) bool {
 	return t.libraries.attentionKernels == nil || slices.Contains(t.libraries.attentionKernels, attentionNames[b])
 }
@@ -45,7 +45,7 @@ func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attent
 
 // selectAttention implements select_sdp_backend of ATen/native/transformers/cuda/sdp_utils.cpp.
 //
-// The result why is the reason that excludes faster kernels; it is empty for the fastest.
+// why is the reason that excludes faster kernels; empty for the fastest.
 func (t *Tape) selectAttention(q, k, v *Tensor, a AttentionArgs) (chosen attentionBackend, why string) {
 	if len(q.shape) != 4 || len(k.shape) != 4 || len(v.shape) != 4 ||
 		q.shape[0] != k.shape[0] || q.shape[0] != v.shape[0] || // no broadcasting
@@ -88,7 +88,7 @@ func canUseCuDNN(q, k, v *Tensor, a AttentionArgs) bool {
 		k.Size(-2) != 1 && (a.Dropout == 0 || q.Size(-2) != 1)
 }
 
-// refusesFlash returns why the flash kernels cannot be used; empty if they can.
+// refusesFlash returns the reason why flash kernels cannot be used; empty if they can.
 func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 	d := q.Size(-1)
 	switch {
@@ -110,9 +110,9 @@ func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 	return ""
 }
 
-// refusesEfficient returns why the memory-efficient kernels cannot be used; empty if they can.
+// refusesEfficient returns the reason why memory-efficient kernels cannot be used; empty if they can.
 func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
-	// minimum_gemm_alignment
+	// This is minimum_gemm_alignment.
 	alignment := GPUProperty(t, func(gpu GPU) int64 {
 		switch {
 		case gpu.Capability >= 80:
@@ -139,8 +139,8 @@ func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 	return ""
 }
 
-// smallSharedMemory reports the GPUs of the newer architectures whose blocks get 99 KiB of shared memory only (compute
-// capability 8.6, 8.9 and 12.x, against 163 KiB on 8.0 and 227 KiB on 9.0 and 10.x).
+// smallSharedMemory reports whether the GPU is a newer one whose blocks have only 99 KiB of shared memory (compute
+// capability 8.6, 8.9 and 12.x; 8.0 has 163 KiB, 9.0 and 10.x have 227 KiB).
 func (gpu GPU) smallSharedMemory() bool {
 	c := gpu.Capability
 	return c == 86 || c == 89 || c >= 120

@@ -7,10 +7,10 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// The fused attention kernels. Shapes are [batch, heads, length, head size] (BHSD); flash and memory-efficient kernels
-// work on [batch, length, heads, head size] (BSHD) views.
+// The fused attention kernels. Tensors are [batch, heads, length, head size] (BHSD). The flash and memory-efficient
+// kernels work on [batch, length, heads, head size] (BSHD) views.
 
-// headsTransposed views BHSD as BSHD and back, below autograd.
+// headsTransposed records the view of BHSD as BSHD or back, without autograd.
 func (x *Tensor) headsTransposed() *Tensor {
 	shape := []int64{x.shape[0], x.shape[2], x.shape[1], x.shape[3]}
 	strides := []int64{x.strides[0], x.strides[2], x.strides[1], x.strides[3]}
@@ -20,7 +20,7 @@ func (x *Tensor) headsTransposed() *Tensor {
 // flashAttention records _scaled_dot_product_flash_attention.
 func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.Begin("_scaled_dot_product_flash_attention", q, k, v)
-	kept := c.t.selected(keptAttention, func() []*Tensor { return q.flashForward(k, v, a) })
+	kept := c.t.selectedResults(keptAttention, func() []*Tensor { return q.flashForward(k, v, a) })
 	y, lse, rng, unused := kept[0], kept[1], kept[2], kept[3]
 	c.BindAll(kept)
 	return c.End(y.SetGradFn("ScaledDotProductFlashAttentionBackward0", inputs{q, k, v},
@@ -57,8 +57,8 @@ func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) []*Tensor {
 	return c.EndAll(out.headsTransposed(), lse, rng, unused)
 }
 
-// FlashAttentionForward records aten::_scaled_dot_product_flash_attention where autograd does not look: the
-// result, its log-sum-exp [batch, heads, length] in fp32, and two tensors for random numbers.
+// FlashAttentionForward records aten::_scaled_dot_product_flash_attention without autograd. It returns the result, its
+// log-sum-exp [batch, heads, length] in fp32, and two tensors for random numbers.
 func (q *Tensor) FlashAttentionForward(k, v *Tensor, causal bool) []*Tensor {
 	return q.flashForward(k, v, AttentionArgs{IsCausal: causal})
 }
@@ -89,8 +89,8 @@ func flashHeadSize(d int64) int64 {
 	return ceil.Multiple(d, 64)
 }
 
-// flashSplits implements num_splits_heuristic: the smallest number of splits along the
-// keys that fills the multiprocessors within 85 % of the best.
+// flashSplits implements num_splits_heuristic: the smallest number of splits along the keys whose use of the
+// multiprocessors is within 85 % of the best.
 func flashSplits(mBlocks, sms, nBlocks int64) int64 {
 	if float32(mBlocks) >= 0.8*float32(sms) {
 		return 1
@@ -146,7 +146,9 @@ func (c *Call) flashGradients(q, k, v, y, lse, grad *Tensor, causal bool) []*Ten
 // cudnnAttention records _scaled_dot_product_cudnn_attention.
 func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.Begin("_scaled_dot_product_cudnn_attention", q, k, v, a.Mask)
-	kept := c.t.selected(keptAttention, func() []*Tensor { return q.cudnnForward(k, v, a, c.t.RequiresGrad(q, k, v)) })
+	kept := c.t.selectedResults(keptAttention, func() []*Tensor {
+		return q.cudnnForward(k, v, a, c.t.RequiresGrad(q, k, v))
+	})
 	y, lse, seed, offset := kept[0], kept[1], kept[2], kept[3]
 	c.BindAll(kept)
 	return c.End(y.SetGradFn("ScaledDotProductCudnnAttentionBackward0", inputs{q, k, v},
@@ -156,7 +158,7 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 // cudnnAttentionWorkspace is the workspace in bytes of cuDNN 9's fused attention kernels, besides their accumulators.
 const cudnnAttentionWorkspace = 256
 
-// cudnnForward records run_cudnn_SDP_fprop; it returns row sums only if a gradient is needed.
+// cudnnForward records run_cudnn_SDP_fprop. It returns row sums only if a gradient is needed.
 func (q *Tensor) cudnnForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tensor {
 	c := q.tape.Begin("_cudnn_attention_forward", q, k, v, a.Mask)
 	seed, offset := c.Bind(c.t.Alloc(I64)), c.Bind(c.t.Alloc(I64))
@@ -169,7 +171,7 @@ func (q *Tensor) cudnnForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tenso
 	return c.EndAll(y, lse, seed, offset)
 }
 
-// likeWithHeadSize records alloc_with_matching_layout: fresh, laid out as q is.
+// likeWithHeadSize records alloc_with_matching_layout: a new tensor with the layout of q and head size d.
 func (q *Tensor) likeWithHeadSize(d int64) *Tensor {
 	if d == q.shape[3] {
 		return q.AllocLike(q.dtype)
@@ -181,8 +183,8 @@ func (q *Tensor) likeWithHeadSize(d int64) *Tensor {
 	return q.tape.AllocStrided(q.dtype, shape, DenseStrides(shape, order))
 }
 
-// cudnnGradients records run_cudnn_SDP_bprop. Its workspace holds the gradient of the query in fp32 and a value per
-// row; with grouped heads also the gradients of key and value for each head of the query.
+// cudnnGradients records run_cudnn_SDP_bprop. Its workspace holds the query's gradient in fp32 and one value per row;
+// with grouped heads, also the gradients of key and value for each query head.
 func (b *Gradients) cudnnGradients(a AttentionArgs) {
 	t := b.t
 	k, q, v, lse, y := b.Saved(1), b.Saved(2), b.Saved(3), b.Saved(4), b.Saved(5)
@@ -207,7 +209,7 @@ func (b *Gradients) cudnnGradients(a AttentionArgs) {
 func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.Begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
 	seeds := c.t.efficientSeeds(c, a)
-	kept := c.t.selected(keptAttention, func() []*Tensor {
+	kept := c.t.selectedResults(keptAttention, func() []*Tensor {
 		return q.efficientForward(k, v, a, c.t.RequiresGrad(q, k, v))
 	})
 	y, lse := kept[0], kept[1]
@@ -219,7 +221,8 @@ func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	return c.End(y)
 }
 
-// efficientSeeds returns the random generator's offset and seed, both zero; nil with dropout: they stay on the host.
+// efficientSeeds returns the random generator's offset and seed: two zeros without dropout; nil with dropout, where
+// they stay on the host.
 func (t *Tape) efficientSeeds(c *Call, a AttentionArgs) []*Tensor {
 	if !t.rules.Attention.EfficientSeeds || a.Dropout > 0 {
 		return nil
@@ -228,8 +231,8 @@ func (t *Tape) efficientSeeds(c *Call, a AttentionArgs) []*Tensor {
 	return []*Tensor{offset, seed}
 }
 
-// efficientForward records _efficient_attention_forward; the row sums are padded to
-// 32 queries, and present only if a gradient is needed.
+// efficientForward records _efficient_attention_forward. Row sums are padded to 32 queries, and only returned if a
+// gradient is needed.
 func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tensor {
 	c := q.tape.Begin("_efficient_attention_forward", q, k, v, a.Mask)
 	batch, heads, length, d := q.shape[0], q.shape[1], q.shape[2], v.Size(-1)
@@ -288,17 +291,17 @@ func (b *Gradients) efficientGradients(a AttentionArgs) {
 	b.SetAll(dq.headsTransposed().Retain(), dk.headsTransposed().Retain(), dv.headsTransposed().Retain(), dmask)
 }
 
-// efficientKernel is one of the backward kernels that CUTLASS was instantiated for: tiles of i queries and j keys.
+// efficientKernel is a backward kernel that CUTLASS instantiates, with tiles of i queries and j keys.
 type efficientKernel struct {
 	i, j int64
-	// inRegisters: the gradients of key and value stay in registers; else they are summed in the workspace.
+	// inRegisters reports whether the gradients of key and value stay in registers or are summed in the workspace.
 	inRegisters bool
-	// sumsDelta: the kernel computes the row sums of grad * output itself.
+	// sumsDelta reports whether the kernel itself computes the row sums of grad * output.
 	sumsDelta bool
 }
 
-// efficientKernel chooses as dispatch_cutlassB does among the kernels listed by generate_kernels.py: the smallest head
-// size that suffices, then the largest tiles that fit into shared memory.
+// efficientKernel chooses a kernel of generate_kernels.py as dispatch_cutlassB does: the smallest sufficient head size,
+// then the largest tiles that fit into shared memory.
 func (gpu GPU) efficientKernel(q, v *Tensor, a AttentionArgs) efficientKernel {
 	d, half, cc := max(q.Size(-1), v.Size(-1)), q.dtype.IsHalf(), gpu.Capability
 	e := efficientKernel{i: 64, j: 64, sumsDelta: half}

@@ -1,16 +1,17 @@
 package trace
 
-// autocast is the state of torch.autocast on a thread.
+// autocast is the state of torch.autocast in a thread.
 type autocast struct {
 	autocastState
 	depth int
-	// cached are the fp32 leaves that require grad and have a half copy, until the outermost region ends.
+	// cached are the fp32 leaves that require a gradient and have a cached half-precision copy. The copies live until
+	// the outermost autocast region ends.
 	cached []*Tensor
-	// consulted reports whether autocast may matter: a tensor was cast, or code read whether it is on.
+	// consulted reports whether autocast may affect the step: a tensor was cast, or code read whether autocast is on.
 	consulted bool
 }
 
-// autocastState is the settings that a region of autocast changes.
+// autocastState holds the settings that an autocast region changes.
 type autocastState struct {
 	enabled bool
 	noCache bool
@@ -73,15 +74,15 @@ func (t *Tape) CastToLower(x *Tensor) *Tensor {
 		return x.AsType(a.dtype)
 	}
 	if x.half == nil {
-		// A copy made under no_grad is used with grad later, too.
+		// A copy made under no_grad may later be used with autograd, so it is made with autograd.
 		t.EnableGrad(func() { x.half = x.AsType(a.dtype).Retain() })
 		a.cached = append(a.cached, x.Retain())
 	}
 	return x.half
 }
 
-// CastToLower runs the rest of operator c in the precision of autocast. Arguments, which may be nil, are cast, the last
-// one first, and autocast is off for the operators that c calls. The copies live as long as c runs.
+// CastToLower runs the rest of operator c in autocast's lower precision. It casts the arguments, which may be nil, the
+// last one first, and turns autocast off for operators that c calls. The copies live as long as c.
 func (c *Call) CastToLower(xs ...**Tensor) {
 	if !c.t.casts.enabled {
 		return
@@ -94,8 +95,9 @@ func (c *Call) CastToLower(xs ...**Tensor) {
 	c.BelowAutocast()
 }
 
-// CastToFP32 runs the rest of operator c in fp32, as autocast does for its fp32 list. Half arguments are copied, the
-// last one first, and autocast is off for the operators that c calls. The copies live as long as c runs.
+// CastToFP32 runs the rest of operator c in fp32, as autocast does for operators of its fp32 list. It casts
+// half-precision arguments, the last one first, and turns autocast off for operators that c calls. The copies live as
+// long as c.
 func (c *Call) CastToFP32(xs ...**Tensor) { c.castAll(F32, xs) }
 
 // Promote casts the arguments of an operator of autocast's promote list to the widest of their types.
@@ -123,8 +125,8 @@ func (c *Call) castAll(d DType, xs []**Tensor) {
 	a.enabled = false
 }
 
-// fullResult returns the type in which autocast runs an operator that has a dtype
-// argument: fp32 for half inputs. Autocast is off for the operators that it calls.
+// fullResult returns the result type that autocast gives an operator with a dtype argument: fp32 for half-precision
+// inputs. It turns autocast off for operators that c calls.
 func (c *Call) fullResult(d DType) DType {
 	a := &c.t.casts
 	if a.enabled && d.IsHalf() {

@@ -6,21 +6,21 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// autograd is the part of a tape that builds the graph and runs backward.
+// autograd is the part of a tape that builds the autograd graph and runs backward.
 type autograd struct {
 	noGrad bool
 	seq    int64      // the number of the last node
 	visit  int32      // the number of the last call of backward
 	task   *graphTask // the running call of backward
 	thread int        // 0 the main thread, 1 the autograd device thread
-	// hooked has the functions that are called when a node runs.
+	// hooked are the functions to call when a node runs.
 	hooked map[*Node][]func()
 	hooks  savedHooks
-	// kept are the operators whose results checkpointed regions keep; selection has the results of the running region.
+	// kept are the operators whose results checkpointed regions keep; selection has the running region's kept results.
 	kept      []KeptOperator
 	selection *selectiveCheckpoint
 
-	// Memory of ended nodes, for reuse.
+	// Memory of released nodes, for reuse.
 	freeLists []*nodeLists
 	backwards []*Gradients
 }
@@ -39,7 +39,7 @@ func (t *Tape) RequiresGrad(xs ...*Tensor) bool {
 	return slices.ContainsFunc(xs, func(x *Tensor) bool { return x != nil && x.requiresGrad })
 }
 
-// record makes the node of an operator on inputs, or nil if autograd does not follow it. Inputs may be nil.
+// record creates the autograd node of an operator on inputs; nil if autograd does not record it. Inputs may be nil.
 func (t *Tape) record(name string, inputs ...*Tensor) *Node {
 	if !t.RequiresGrad(inputs...) {
 		return nil
@@ -51,7 +51,7 @@ func (t *Tape) record(name string, inputs ...*Tensor) *Node {
 	return n
 }
 
-// link makes gradient i of n flow to the node that made x.
+// link connects gradient i of n to the node that created x.
 func (n *Node) link(i int, x *Tensor) {
 	if x == nil || !x.requiresGrad {
 		return
@@ -83,8 +83,8 @@ func (x *Tensor) gradEdge() edge {
 	return edge{x.accum, 0}
 }
 
-// GradientEdge returns the start of backward of x (torch.autograd.graph.get_gradient_edge), as a flat tensor without
-// memory. The caller owns it.
+// GradientEdge returns the gradient edge of x (torch.autograd.graph.get_gradient_edge) as a flat tensor without memory.
+// The caller owns it.
 func (x *Tensor) GradientEdge() *Tensor {
 	e, y := x.gradEdge(), x.tape.Unallocated(x.dtype, x.Numel())
 	e.node.retain()
@@ -92,7 +92,7 @@ func (x *Tensor) GradientEdge() *Tensor {
 	return y.Retain()
 }
 
-// dropSaved releases the i-th tensor the forward kept before the node ends.
+// dropSaved releases the i-th saved tensor before the node ends.
 func (b *Gradients) dropSaved(i int) {
 	n, x := b.node, b.kept[i]
 	if x == nil {
@@ -115,7 +115,7 @@ func (b *Gradients) dropSaved(i int) {
 // needs reports whether input i of n needs a gradient.
 func (n *Node) needs(i int) bool { return n.next()[i].node != nil }
 
-// save keeps xs for backward. A nil tensor also takes a place, since saved tensors are found by their position.
+// save saves xs for backward. A nil tensor takes up a position, too, since saved tensors are found by their position.
 func (n *Node) save(xs ...*Tensor) {
 	for _, x := range xs {
 		if x == nil {
@@ -126,9 +126,9 @@ func (n *Node) save(xs ...*Tensor) {
 	}
 }
 
-// holdForBackward returns a header over x's storage that a node owns.
+// holdForBackward returns a reference to x's storage that a node owns.
 func holdForBackward(x *Tensor) *Tensor {
-	y := x.tape.bareHeader(x.store, x.dtype, x.layout, x.offset)
+	y := x.tape.newBareHeader(x.store, x.dtype, x.layout, x.offset)
 	y.requiresGrad = x.requiresGrad
 	if x.class() == program.Temporaries {
 		x.classify(program.Activations)
@@ -136,7 +136,7 @@ func holdForBackward(x *Tensor) *Tensor {
 	return y.Retain()
 }
 
-// setOutputs makes n the node of outs, so that their gradients reach it. A nil node leaves them without autograd.
+// setOutputs makes n the node of outs, so that their gradients flow to it. If n is nil, outs have no autograd history.
 func (n *Node) setOutputs(outs ...*Tensor) {
 	if n == nil {
 		return
@@ -159,7 +159,7 @@ func (x *Tensor) setNode(n *Node, out int32) {
 	old.release()
 }
 
-// retain adds a reference. The first one to an AccumulateGrad node also holds the leaf.
+// retain adds a reference to a node. The first reference to an AccumulateGrad node also holds the leaf.
 func (n *Node) retain() {
 	if n.refs == 0 && n.flags&isLeafNode != 0 {
 		n.leaf.Retain()
@@ -167,8 +167,8 @@ func (n *Node) retain() {
 	n.refs++
 }
 
-// release drops a reference. The last one frees the nodes behind it as deleteNode does: with
-// a stack, the last edge of a node first.
+// release removes a reference to a node. The last one also releases the nodes behind it in the order of deleteNode:
+// with a stack, the last edge of a node first.
 func (n *Node) release() {
 	if n == nil {
 		return
@@ -178,16 +178,16 @@ func (n *Node) release() {
 		return
 	}
 	t := n.t
-	stack := n.gather(t, nil)
+	stack := n.collectReleased(t, nil)
 	for len(stack) > 0 {
 		last := len(stack) - 1
 		m := stack[last]
-		stack = m.gather(t, stack[:last])
+		stack = m.collectReleased(t, stack[:last])
 	}
 }
 
-// gather destroys a node without references and pushes the nodes that only it referred to.
-func (n *Node) gather(t *Tape, stack []*Node) []*Node {
+// collectReleased destroys a node without references, and pushes the nodes to which only it referred.
+func (n *Node) collectReleased(t *Tape, stack []*Node) []*Node {
 	if n.flags&isLeafNode != 0 {
 		n.leaf.Release()
 		return stack
@@ -219,33 +219,33 @@ func (n *Node) releaseSaved() {
 	n.forget()
 }
 
-// Gradients is the state of a node's backward call: the gradients of the node's outputs, the tensors that forward
-// saved, and the gradients of its inputs, which the call computes.
+// Gradients is the state of a node's backward call: the gradients of the node's outputs, the saved tensors, and the
+// gradients of its inputs, which the call computes.
 type Gradients struct {
 	*Call
 	node *Node
-	// Grad is the gradient of the first output, and grads has one for each output, nil where none arrived.
+	// Grad is the gradient of the first output. grads has one for each output; nil if none arrived.
 	Grad  *Tensor
 	Grads []*Tensor
 	Out   []*Tensor
 	kept  []*Tensor
 
-	// Backing arrays of the slices above, enough for most nodes.
+	// Backing arrays of the slices above, large enough for most nodes.
 	ins   [1]*Tensor
 	outs  [4]*Tensor
 	keeps [5]*Tensor
-	// terms are the values of the names in formulas: grad, then the saved tensors.
+	// terms are the values of the names in a formula: grad, then the saved tensors.
 	terms [6]*Tensor
 }
 
-// Saved returns the i-th tensor the forward kept, nil if it was not needed.
+// Saved returns the i-th saved tensor; nil if forward did not save it.
 func (b *Gradients) Saved(i int) *Tensor { return b.kept[i] }
 
 // Needs reports whether input i needs a gradient.
 func (b *Gradients) Needs(i int) bool { return b.node.needs(i) }
 
-// input returns the shape and type of input i, which its gradient must have too. The input must need one.
-func (b *Gradients) input(i int) *meta {
+// input returns the shape and type of input i, which its gradient must also have. The input must need a gradient.
+func (b *Gradients) input(i int) *gradientMeta {
 	e := b.node.next()[i]
 	return e.node.output(e.input)
 }
@@ -258,8 +258,8 @@ func (b *Gradients) Set(i int, x *Tensor) {
 	b.EndStatement()
 }
 
-// realAs records handle_r_to_c: for a real input i, the real part of a complex gradient, a view.
-func (b *Gradients) realAs(i int, x *Tensor) *Tensor {
+// setRealPart records handle_r_to_c: for a real input i, the real part of a complex gradient, a view.
+func (b *Gradients) setRealPart(i int, x *Tensor) *Tensor {
 	e := b.node.next()[i]
 	if x.dtype != C64 || e.node == nil || e.node.output(e.input).dtype == C64 {
 		return x
@@ -267,7 +267,7 @@ func (b *Gradients) realAs(i int, x *Tensor) *Tensor {
 	return x.RealPart()
 }
 
-// SetPair sets the gradients of the first two inputs where they are needed, and ends the statement.
+// SetPair sets the gradients of the first two inputs, if they need any, and ends the C++ statement.
 func (b *Gradients) SetPair(x, y *Tensor) {
 	for i, g := range [...]*Tensor{x, y} {
 		if b.Needs(i) {
@@ -277,8 +277,8 @@ func (b *Gradients) SetPair(x, y *Tensor) {
 	b.EndStatement()
 }
 
-// SetAll sets the gradients of inputs 0, 1, ... to the results of one native function: a tuple of references, nil
-// where there is none. Unneeded results are freed after the temporaries, in order.
+// SetAll sets the gradients of inputs 0, 1, ... to the results of one native function: references, nil where there is
+// none. Results that are not needed are freed after the temporaries, in order.
 func (b *Gradients) SetAll(xs ...*Tensor) {
 	b.EndStatement()
 	for i, x := range xs {
@@ -292,8 +292,8 @@ func (b *Gradients) SetAll(xs ...*Tensor) {
 	}
 }
 
-// SavedBytes returns the sizes of the storages that the graph behind xs keeps for
-// backward, each once, sorted. Parameters are among them.
+// SavedBytes returns the sizes of the distinct storages, including parameters, that the graph behind xs has saved for
+// backward, sorted.
 func SavedBytes(xs ...*Tensor) []int64 {
 	var sizes []int64
 	seen, visited := map[*storage]bool{}, map[*Node]bool{}

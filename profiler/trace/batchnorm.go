@@ -5,10 +5,10 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// BatchNormState is the tensors of a batch norm layer: affine parameters and running statistics, nil where it has none.
+// BatchNormState holds a batch norm layer's affine parameters and running statistics; nil where it has none.
 type BatchNormState struct {
 	Weight, Bias, Mean, Var *Tensor
-	// Training reports whether the batch's own statistics are used.
+	// Training reports whether the statistics are computed from the batch.
 	Training bool
 }
 
@@ -19,7 +19,7 @@ const (
 	cudnnBatchNormMaxElements = 1<<31 - 1
 )
 
-// cudnn reports whether cuDNN runs the batch norm of x, else PyTorch's own kernels do.
+// cudnn reports whether cuDNN runs the batch norm of x; otherwise PyTorch's own kernels do.
 func (s *BatchNormState) cudnn(x *Tensor) bool {
 	if s.Weight == nil || s.Bias == nil || x.dtype == BF16 || s.Weight.dtype.IsHalf() || len(x.shape) < 3 {
 		return false
@@ -53,8 +53,8 @@ func (x *Tensor) inSuggestedFormat() *Tensor {
 	return x.AsContiguous()
 }
 
-// cudnnBatchNorm keeps mean and inverse deviation for backward when training;
-// in evaluation its backward is the native one.
+// cudnnBatchNorm records a batch norm by cuDNN. In training it saves mean and inverse deviation for backward. In
+// evaluation, its backward is the native one.
 func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
 	c := x.tape.Begin("cudnn_batch_norm", x, s.Weight, s.Bias)
 	channels := x.shape[1]
@@ -94,8 +94,8 @@ func (x *Tensor) nativeBatchNorm(s BatchNormState) *Tensor {
 	return c.End(y)
 }
 
-// batchNormBackward returns the backward of both kinds; the node has kept input,
-// weight, running mean and variance, and mean and inverse deviation.
+// batchNormBackward returns the backward of both kinds of batch norm. The node has saved input, weight, running mean
+// and variance, mean and inverse deviation.
 func batchNormBackward(s BatchNormState, cudnn bool) func(*Gradients) {
 	training := s.Training
 	return func(b *Gradients) {
@@ -107,13 +107,13 @@ func batchNormBackward(s BatchNormState, cudnn bool) func(*Gradients) {
 	}
 }
 
-// channelsLastNorm returns the batch norm of x as cuDNN's rules describe it.
+// channelsLastNorm returns the parameters of x's batch norm for cuDNN's workspace rules.
 func (x *Tensor) channelsLastNorm() cudnn.BatchNorm {
 	channels := x.shape[1]
 	return cudnn.BatchNorm{Channels: channels, Rows: x.numel / max(channels, 1), Half: x.dtype.IsHalf()}
 }
 
-// cudnnBatchNormBackward makes all three gradients, needed or not.
+// cudnnBatchNormBackward records all three gradients, needed or not.
 func (b *Gradients) cudnnBatchNormBackward() []*Tensor {
 	t, x, w := b.t, b.Saved(0), b.Saved(1)
 	last := x.SuggestsChannelsLast()
@@ -178,8 +178,8 @@ func (b *Gradients) nativeBatchNormBackward(training bool) []*Tensor {
 	return out[:]
 }
 
-// batchNormReduce records batch_norm_backward_reduce_cuda: the sums over all but the channels, which become locals of
-// c, and the parameters' gradients, which are returned with a reference of their own.
+// batchNormReduce records batch_norm_backward_reduce_cuda. The sums over all dimensions but the channels become locals
+// of c. The gradients of weight and bias are returned; the caller owns them.
 func (b *Gradients) batchNormReduce(c *Call, g *Tensor) (gw, gb *Tensor) {
 	t, x := c.t, b.Saved(0)
 	channels, acc := x.shape[1], x.dtype.accumulate()
@@ -204,7 +204,7 @@ func (b *Gradients) batchNormReduce(c *Call, g *Tensor) (gw, gb *Tensor) {
 	return gw, gb
 }
 
-// normLayout is the kernel family that batch norm's forward runs.
+// normLayout is the kernel family of batch norm's forward.
 type normLayout uint8
 
 const (
@@ -230,8 +230,8 @@ func (x *Tensor) normChannelsLastKernels() bool {
 	return x.isChannelsLast() || (x.IsContiguous() && x.strides[1] == 1)
 }
 
-// channelsLastStaging allocates and frees what the reductions of the channels-last kernels stage between blocks: so
-// many floats per channel and block, and a counter per column of blocks (flexible_launch_configs).
+// channelsLastStaging records the temporary buffers of the channels-last reductions: the given number of floats per
+// channel and block, and a counter per column of blocks (flexible_launch_configs).
 func (x *Tensor) channelsLastStaging(floats int64) {
 	const (
 		tileWidth        = 32
@@ -257,8 +257,8 @@ func (x *Tensor) channelsLastStaging(floats int64) {
 	c.Finish()
 }
 
-// InstanceNorm records torch.nn.functional.instance_norm of [N, C, ...]: a batch norm over one sample of N*C channels.
-// Weight and bias may be nil. Running statistics are not modeled: training layers have none by default.
+// InstanceNorm records torch.nn.functional.instance_norm of x [N, C, ...]: a batch norm of one sample with N*C
+// channels. Weight and bias may be nil. Running statistics are not supported: by default, layers have none.
 func (x *Tensor) InstanceNorm(s BatchNormState) *Tensor {
 	c := x.tape.Begin("instance_norm", x, s.Weight, s.Bias)
 	n := x.shape[0]

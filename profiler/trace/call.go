@@ -1,24 +1,23 @@
 package trace
 
-// Call is the activation of an operator, a C++ function. Its temporaries live to the end of the
-// full expression that made them, and its locals to its own end, both destroyed in reverse order
-// of construction. Python frames (see [Frame]) release a temporary as soon as it has been used.
+// Call is a running call of an operator, a C++ function. Its temporaries live until the end of the full expression that
+// created them, and its locals until the call ends. Both are destroyed in reverse order of construction. Python frames
+// (see [Frame]) release a temporary as soon as it was used.
 //
-// An operator reads like its source in ATen. [Tape.Begin] enters it; [Call.Bind], [Call.Set] and
-// [Call.Drop] manage its locals; [Tape.Alloc] and [Tape.Launch] allocate results and run kernels;
-// [Tensor.SetGradFn] makes its autograd node; [Call.End] returns its result:
+// An operator reads like its source in ATen. [Tape.Begin] enters it; [Call.Bind], [Call.Set] and [Call.Drop] handle its
+// locals; [Tape.Alloc] and [Tape.Launch] allocate results and run kernels; [Tensor.SetGradFn] sets its autograd node;
+// [Call.End] returns its result:
 //
-//	c := x.Tape().Begin("linalg_inv", x)
-//	y := c.Bind(c.Tape().Alloc(x.DType(), x.Shape()...))
-//	c.Tape().Launch(program.Matmul, flops, []*Tensor{y}, []*Tensor{x})
-//	return c.End(y.SetGradFn("LinalgInvBackward0", []*Tensor{x}, []*Tensor{y}, gradient))
+// c := x.Tape().Begin("linalg_inv", x)    y := c.Bind(c.Tape().Alloc(x.DType(), x.Shape()...))
+// c.Tape().Launch(program.Matmul, flops, []*Tensor{y}, []*Tensor{x})      return
+// c.End(y.SetGradFn("LinalgInvBackward0", []*Tensor{x}, []*Tensor{y}, gradient))
 type Call struct {
 	t      *Tape
-	scope  scope
-	caller *scope // to be restored
-	casts  bool   // autocast is in force for the caller
-	noGrad bool   // autograd is off for the caller
-	// unwinding reports whether the caller runs without allocating.
+	scope  codeScope
+	caller *codeScope // to be restored
+	casts  bool       // autocast is in force for the caller
+	noGrad bool       // autograd is off for the caller
+	// unwinding reports whether the caller runs without allocating, since a recomputation has all it needs.
 	unwinding bool
 	part      StagePart // where the caller runs, see [Tape.SetDeviceMap]
 	temps     int       // where its temporaries begin on the tape's stack
@@ -28,10 +27,10 @@ type Call struct {
 	list      []*Tensor // an argument that is a list of tensors
 }
 
-// Tape returns the recording.
+// Tape returns the tape on which the call is recorded.
 func (c *Call) Tape() *Tape { return c.t }
 
-// activation returns the next entry of the stack of activations.
+// activation returns the next entry of the stack of running calls.
 func (t *Tape) activation() *Call {
 	if t.depth == len(t.calls) {
 		t.calls = append(t.calls, &Call{t: t})
@@ -42,10 +41,10 @@ func (t *Tape) activation() *Call {
 	return c
 }
 
-// Begin enters operator op, called with args; nil arguments are skipped. The activation is valid until it ends.
+// Begin starts a call of operator op with args; nil arguments are skipped. The call is valid until it ends.
 func (t *Tape) Begin(op string, args ...*Tensor) *Call {
 	c := t.activation()
-	caller, s := t.scope, &c.scope
+	caller, s := t.codeScope, &c.scope
 	c.caller, c.casts, c.part = caller, t.casts.enabled, t.ranks.pipeline.part
 	c.noGrad, c.unwinding = t.autograd.noGrad, t.autograd.hooks.unwinding
 	for _, x := range args {
@@ -67,17 +66,17 @@ func (t *Tape) Begin(op string, args ...*Tensor) *Call {
 	}
 	if op != autocastCopy {
 		t.activations++
-		s.point = point{ordinal: t.activations, buffers: len(t.prog.Buffers)}
-		t.autograd.hooks.began(t.activations)
+		s.point = recordingPoint{ordinal: t.activations, buffers: len(t.prog.Buffers)}
+		t.autograd.hooks.callBegan(t.activations)
 		if t.activations%checkEvery == 0 {
 			t.stopIfDone()
 		}
 	}
-	t.scope = s
+	t.codeScope = s
 	return c
 }
 
-// BeginList enters operator op, called with a list of tensors.
+// BeginList starts a call of operator op with a list of tensors.
 func (t *Tape) BeginList(op string, list []*Tensor) *Call {
 	c := t.Begin(op)
 	for _, x := range list {
@@ -90,14 +89,14 @@ func (t *Tape) BeginList(op string, list []*Tensor) *Call {
 	return c
 }
 
-// BelowAutocast turns autocast off for the rest of the activation: once an operator's arguments
-// are cast, the operators inside it run in their types.
+// BelowAutocast turns autocast off for the rest of the call: after its arguments are cast, nested operators run in
+// their types.
 func (c *Call) BelowAutocast() { c.t.casts.enabled = false }
 
-// WithoutGrad turns autograd off for the rest of the activation.
+// WithoutGrad turns autograd off for the rest of the call.
 func (c *Call) WithoutGrad() { c.t.autograd.noGrad = true }
 
-// EndStatement ends a full expression: temporaries without other references die.
+// EndStatement ends a C++ full expression: temporaries without other references are freed.
 func (c *Call) EndStatement() {
 	t := c.t
 	for i := len(t.temps) - 1; i >= c.temps; i-- {
@@ -113,14 +112,14 @@ func (c *Call) EndStatement() {
 	t.temps = t.temps[:c.temps]
 }
 
-// Bind binds the value of an expression to a C++ local and ends the statement.
+// Bind assigns the value of an expression to a C++ local variable and ends the statement.
 func (c *Call) Bind(x *Tensor) *Tensor {
 	c.t.locals = append(c.t.locals, x.Retain())
 	c.EndStatement()
 	return x
 }
 
-// BindAll binds a C++ vector of tensors, some of which may be nil. Its first element is destroyed first.
+// BindAll assigns tensors, of which some may be nil, to a C++ vector. Its first element is destroyed first.
 func (c *Call) BindAll(xs []*Tensor) {
 	for i := len(xs) - 1; i >= 0; i-- {
 		if xs[i] != nil {
@@ -130,7 +129,7 @@ func (c *Call) BindAll(xs []*Tensor) {
 	c.EndStatement()
 }
 
-// Set assigns to the local *p, which [Call.Bind] has bound.
+// Set assigns x to the local variable *p, which [Call.Bind] has bound.
 func (c *Call) Set(p **Tensor, x *Tensor) *Tensor {
 	x.Retain()
 	for i := len(c.t.locals) - 1; i >= c.locals; i-- {
@@ -145,7 +144,7 @@ func (c *Call) Set(p **Tensor, x *Tensor) *Tensor {
 	panic("trace: set of a local that was never bound")
 }
 
-// Drop ends a local before its function ends (std::move, reset).
+// Drop releases a local variable before its function ends (std::move, reset).
 func (c *Call) Drop(x *Tensor) {
 	for i := len(c.t.locals) - 1; i >= c.locals; i-- {
 		if c.t.locals[i] == x {
@@ -157,7 +156,7 @@ func (c *Call) Drop(x *Tensor) {
 	panic("trace: drop of a local that was never bound")
 }
 
-// DropAll ends locals in the given order, as the destructor of a tuple of results does; nil ones are skipped.
+// DropAll releases local variables in the given order, as the destructor of a tuple does; nil ones are skipped.
 func (c *Call) DropAll(xs ...*Tensor) {
 	for _, x := range xs {
 		if x != nil {
@@ -166,7 +165,7 @@ func (c *Call) DropAll(xs ...*Tensor) {
 	}
 }
 
-// End leaves the activation and returns its result to the caller.
+// End ends the call and returns its result to the caller.
 func (c *Call) End(out *Tensor) *Tensor {
 	out.refs++
 	c.leave()
@@ -177,15 +176,14 @@ func (c *Call) End(out *Tensor) *Tensor {
 	return out
 }
 
-// unwind ends a result at once if a recomputation got all it needs during this activation:
-// PyTorch unwinds it before its caller.
+// unwind frees a result at once if a recomputation got all it needs in this call: PyTorch then raises an exception.
 func (c *Call) unwind(out *Tensor) {
 	if c.t.autograd.hooks.stoppedByResult && !c.unwinding && out.refs == 1 {
 		out.die()
 	}
 }
 
-// EndAll returns several results, some of which may be nil.
+// EndAll ends the call and returns several results, of which some may be nil.
 func (c *Call) EndAll(outs ...*Tensor) []*Tensor {
 	for _, x := range outs {
 		x.Retain()
@@ -206,14 +204,14 @@ func (c *Call) EndAll(outs ...*Tensor) []*Tensor {
 	return outs
 }
 
-// EndPair returns two results, either of which may be nil.
+// EndPair ends the call and returns two results, either of which may be nil.
 func (c *Call) EndPair(x, y *Tensor) (*Tensor, *Tensor) {
 	c.EndAll(x, y)
 	return x, y
 }
 
-// returnTo passes a result to the caller: a C++ caller holds it to the end of its full
-// expression, a Python caller until it is used. The caller already holds a returned argument.
+// returnTo passes a result to the caller. A C++ caller holds it until the end of its full expression, a Python caller
+// until it is used. If the result is an argument, the caller already holds it.
 func (c *Call) returnTo(x *Tensor) {
 	if c.caller.python || x.refs != 0 || x.dead {
 		return
@@ -226,14 +224,14 @@ func (c *Call) returnTo(x *Tensor) {
 	c.t.list(x)
 }
 
-// Finish ends the activation without a result: temporaries first, then locals, then the arguments, which are freed if
-// only a Python caller held them.
+// Finish ends the call without a result. It releases temporaries first, then locals, then the arguments, which are
+// freed if only a Python caller held them.
 func (c *Call) Finish() {
 	c.leave()
 	c.releaseArguments()
 }
 
-// leave ends temporaries and locals and returns to the caller.
+// leave releases temporaries and locals and returns to the caller.
 func (c *Call) leave() {
 	t := c.t
 	if len(t.temps) > c.temps {
@@ -246,7 +244,7 @@ func (c *Call) leave() {
 		x.Release()
 	}
 	t.depth--
-	t.scope, t.casts.enabled, t.autograd.noGrad = c.caller, c.casts, c.noGrad
+	t.codeScope, t.casts.enabled, t.autograd.noGrad = c.caller, c.casts, c.noGrad
 	if t.ranks.spread != nil {
 		t.ranks.pipeline.part = c.part
 	}
@@ -268,13 +266,13 @@ func (c *Call) releaseArgument(x *Tensor) {
 	}
 }
 
-// exception is a Python exception that the recorded step raises. It is a panic through the model's code.
+// exception is a Python exception that the recorded step raises. It is a Go panic through the model's code.
 type exception struct{ err error }
 
 // Raise ends the recording as a Python exception ends the training step. The running call of [Tape.Try] returns err.
 func (t *Tape) Raise(err error) { panic(exception{err}) }
 
-// Try runs f and returns the error it raised, nil if none.
+// Try runs f and returns the error that f raised; nil if none.
 func (t *Tape) Try(f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -1,12 +1,12 @@
 package trace
 
-// autocastCopy names the copies that autocast makes.
+// autocastCopy is the operator name of the copies that autocast makes.
 const autocastCopy = "to_copy"
 
-// AsType records Tensor.to(dtype) as C++ calls it. It returns x itself if x has the dtype.
+// AsType records Tensor.to(dtype) as called from C++. It returns x itself if x has the type.
 func (x *Tensor) AsType(d DType) *Tensor { return x.castInto(d, x.AllocLike) }
 
-// castInto returns x if it has the dtype, else a converted copy that alloc allocates.
+// castInto returns x if it has type d, else a converted copy allocated by alloc.
 func (x *Tensor) castInto(d DType, alloc func(DType) *Tensor) *Tensor {
 	if x.dtype == d {
 		return x
@@ -21,7 +21,7 @@ func (x *Tensor) castInto(d DType, alloc func(DType) *Tensor) *Tensor {
 	return c.End(y)
 }
 
-// castBackward records _to_copy_backward: of a complex gradient a real input gets the real part, a view.
+// castBackward records _to_copy_backward. A real input gets the real part of a complex gradient, as a view.
 func castBackward(b *Gradients) {
 	d := b.input(0).dtype
 	if b.Grad.dtype == C64 && d != C64 {
@@ -37,8 +37,8 @@ func (x *Tensor) To(d DType) *Tensor {
 	return c.End(x.AsType(d))
 }
 
-// ToContiguous records x.to(d, memory_format=torch.contiguous_format), in one step. It returns x itself, in any layout,
-// if it has the dtype.
+// ToContiguous records x.to(d, memory_format=torch.contiguous_format) in one step. It returns x itself, in any layout,
+// if x has the type.
 func (x *Tensor) ToContiguous(d DType) *Tensor {
 	c := x.tape.Begin("to_dtype", x)
 	return c.End(x.castInto(d, func(d DType) *Tensor { return x.tape.Alloc(d, x.shape...) }))
@@ -55,7 +55,7 @@ func (x *Tensor) CloneContiguous() *Tensor {
 // CloneChannelsLast records x.clone(memory_format=torch.channels_last).
 func (x *Tensor) CloneChannelsLast() *Tensor {
 	return x.cloneInto(func(d DType) *Tensor {
-		return x.tape.fresh(d, x.tape.channelsLast(x.shape))
+		return x.tape.newTensor(d, x.tape.channelsLast(x.shape))
 	})
 }
 
@@ -72,7 +72,7 @@ func (x *Tensor) Contiguous() *Tensor {
 	return c.End(x.AsContiguous())
 }
 
-// AsContiguous records x.contiguous() as C++ calls it. It returns x itself if x is contiguous.
+// AsContiguous records x.contiguous() as called from C++. It returns x itself if x is contiguous.
 func (x *Tensor) AsContiguous() *Tensor {
 	if x.IsContiguous() {
 		return x
@@ -94,13 +94,13 @@ func (x *Tensor) contiguousChannelsLast() *Tensor {
 	return x.CloneChannelsLast()
 }
 
-// Detach records x.detach(): the same storage without history.
+// Detach records x.detach(): the same storage without autograd history.
 func (x *Tensor) Detach() *Tensor {
 	c := x.tape.Begin("detach", x)
-	return c.End(x.detached())
+	return c.End(x.withoutHistory())
 }
 
-// SetData records x.data = y: x gets the shape, the type and the storage of y, and releases its own storage.
+// SetData records x.data = y. x gets the shape, the type and the storage of y, and releases its own storage.
 func (x *Tensor) SetData(y *Tensor) {
 	y.store.refs++
 	x.tape.drop(x.store)

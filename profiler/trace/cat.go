@@ -33,7 +33,7 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 	}
 	var y *Tensor
 	if last {
-		y = t.fresh(d, t.channelsLast(shape))
+		y = t.newTensor(d, t.channelsLast(shape))
 	} else {
 		y = t.Alloc(d, shape...)
 	}
@@ -51,8 +51,8 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 	}))
 }
 
-// legacyEmpty reports whether x has one dimension and no element: cat skips such
-// tensors whatever the others' dimensions.
+// legacyEmpty reports whether x has one dimension and no element. torch.cat skips such tensors whatever the dimensions
+// of the others.
 func (x *Tensor) legacyEmpty() bool { return len(x.shape) == 1 && x.numel == 0 }
 
 // Stack records torch.stack(xs, dim).

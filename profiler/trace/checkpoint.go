@@ -1,28 +1,28 @@
 package trace
 
-// savedHooks are the hooks of torch.autograd.graph.saved_tensors_hooks that are in force,
-// as checkpointing uses them; the innermost is last.
+// savedHooks are the active hooks of torch.autograd.graph.saved_tensors_hooks, as checkpointing uses them; the
+// innermost is last.
 type savedHooks struct {
 	stack []savedHook
-	// unwinding is set when a recomputation has all it needs. Python raises an exception
-	// there; here the rest of the region runs without allocating.
+	// unwinding reports whether a recomputation has all it needs. Python raises an exception there; here the rest of
+	// the region runs without allocating.
 	unwinding bool
 	// stoppedByResult reports whether the result of an operator set unwinding.
 	stoppedByResult bool
-	// stop is the activation that sets unwinding before it computes anything, and stopping reports whether it has
-	// begun. PyTorch saves inputs first, so an operator that keeps nothing else never runs again.
+	// stop is the call that sets unwinding before it computes anything, and stopping reports whether it has begun.
+	// PyTorch saves inputs first, so an operator that saves nothing else never runs again.
 	stop     int
 	stopping bool
 }
 
-// began notes the start of activation n.
-func (h *savedHooks) began(n int) {
+// callBegan records the start of call n.
+func (h *savedHooks) callBegan(n int) {
 	if n == h.stop {
 		h.stopping = true
 	}
 }
 
-// discards reports whether the result of an operator gets no memory, because a recomputation has all it needs.
+// discards reports whether the result of an operator gets no memory, since a recomputation has all it needs.
 func (h *savedHooks) discards(native string) bool {
 	if h.stopping && native != autocastCopy {
 		h.unwinding = true
@@ -30,7 +30,7 @@ func (h *savedHooks) discards(native string) bool {
 	return h.unwinding
 }
 
-// savedHook decides what a node keeps in place of a tensor.
+// savedHook decides what a node saves in place of a tensor.
 type savedHook interface {
 	pack(t *Tape, x *Tensor) saved
 }
@@ -45,8 +45,8 @@ func (h *savedHooks) pack(t *Tape, x *Tensor) saved {
 	return saved{x: holdForBackward(x)}
 }
 
-// hold keeps an input of a checkpointed region: the tensor, or the result of an active saved-tensor hook. Empty
-// tensors, which may belong to a [Slot], are kept themselves.
+// hold saves an input of a checkpointed region: the tensor, or the result of an active saved-tensor hook. Empty
+// tensors, which may belong to a [Slot], are saved themselves.
 func (h *savedHooks) hold(t *Tape, x *Tensor) saved {
 	if n := len(h.stack); n > 0 && !x.store.blank {
 		if o, ok := h.stack[n-1].(offload); ok {
@@ -59,7 +59,7 @@ func (h *savedHooks) hold(t *Tape, x *Tensor) saved {
 func (h *savedHooks) push(k savedHook) { h.stack = append(h.stack, k) }
 func (h *savedHooks) pop()             { h.stack = h.stack[:len(h.stack)-1] }
 
-// packedTensor is a placeholder for a saved tensor that will be recomputed (checkpoint's _Holder).
+// packedTensor is a placeholder for a saved tensor that will be recomputed (_Holder of torch.utils.checkpoint).
 type packedTensor struct {
 	region *checkpointRegion
 	value  *Tensor // present between recomputation and use
@@ -67,7 +67,7 @@ type packedTensor struct {
 	host   *hostCopy
 }
 
-// checkpointRegion is one checkpointed call (_CheckpointFrame): its holders, and the state that running it again needs.
+// checkpointRegion is one checkpointed call (_CheckpointFrame): its holders, and the state for running it again.
 type checkpointRegion struct {
 	t          *Tape
 	holders    []*packedTensor
@@ -81,12 +81,12 @@ type checkpointRegion struct {
 	casts      autocastState
 	place      *place
 	from       int // activations before the first run
-	// The activation that saved last, and whether it saved its result.
+	// last is the call that saved last; the next field reports whether it saved its result.
 	last    int
 	outputs bool
 }
 
-// pack adds a holder and keeps no tensor.
+// pack adds a holder and saves no tensor.
 func (r *checkpointRegion) pack(t *Tape, x *Tensor) saved {
 	p := &packedTensor{region: r}
 	r.holders = append(r.holders, p)
@@ -98,7 +98,7 @@ func (r *checkpointRegion) pack(t *Tape, x *Tensor) saved {
 	return saved{pack: p}
 }
 
-// release drops the node's reference to p. The last one closes the region, which releases its inputs.
+// release removes the node's reference to p. The last one closes the region, which releases its inputs.
 func (p *packedTensor) release() {
 	if p.host != nil {
 		if !p.dead {
@@ -131,8 +131,8 @@ func (r *checkpointRegion) close() {
 	releaseAll(captured)
 }
 
-// recomputation is the hook while a region runs again. It passes the tensors that the first
-// run would have saved to the holders, in order.
+// recomputation is the hook while a region runs again. It passes the tensors that the first run would have saved to
+// their holders, in order.
 type recomputation struct{ r *checkpointRegion }
 
 func (k recomputation) pack(t *Tape, x *Tensor) saved {
@@ -151,13 +151,13 @@ func (k recomputation) pack(t *Tape, x *Tensor) saved {
 	return saved{x: holdForBackward(x)}
 }
 
-// unpack returns a saved tensor. The caller releases it if it came from a holder.
+// unpack returns a saved tensor. The caller must release it if it came from a holder.
 func (t *Tape) unpack(s saved) *Tensor {
 	if s.pack == nil {
 		return s.x
 	}
 	if s.pack.host != nil {
-		return s.pack.host.back(t)
+		return s.pack.host.copyBack(t)
 	}
 	r := s.pack.region
 	if !r.recomputed {
@@ -192,7 +192,7 @@ func (r *checkpointRegion) recompute() {
 		}
 	}
 	var ys []*Tensor
-	r.selection.during(t, true, func() { ys = r.run(f, inputs) })
+	r.selection.runRegion(t, true, func() { ys = r.run(f, inputs) })
 	f.End()
 	for _, y := range ys {
 		if y.refs == 0 {
@@ -204,14 +204,14 @@ func (r *checkpointRegion) recompute() {
 	t.autograd.hooks, t.autograd.noGrad, t.fromPython = hooks, noGrad, false
 }
 
-// Checkpoint records torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=False): it
-// runs fn and keeps only the inputs, and backward runs fn again when it needs the rest. Like a
-// module call it holds its arguments until it returns.
+// Checkpoint records torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=False). It runs fn and saves only the
+// inputs. Backward runs fn again when it needs the other tensors. Like a module call, it holds its arguments until it
+// returns.
 func (f *Frame) Checkpoint(fn func(f *Frame, inputs []*Tensor) *Tensor, inputs ...*Tensor) *Tensor {
 	return f.CheckpointClosure(nil, fn, inputs...)
 }
 
-// CheckpointClosure runs Checkpoint of a function that captures tensors, which live until its last run.
+// CheckpointClosure records Checkpoint of a function that captures tensors, which live until its last run.
 func (f *Frame) CheckpointClosure(captured []*Tensor, fn func(f *Frame, inputs []*Tensor) *Tensor,
 	inputs ...*Tensor,
 ) *Tensor {
@@ -219,7 +219,7 @@ func (f *Frame) CheckpointClosure(captured []*Tensor, fn func(f *Frame, inputs [
 	return f.checkpoint(captured, run, inputs)[0]
 }
 
-// CheckpointAll runs Checkpoint of a function with several results.
+// CheckpointAll records Checkpoint of a function with several results.
 func (f *Frame) CheckpointAll(fn func(f *Frame, inputs []*Tensor) []*Tensor, inputs ...*Tensor) []*Tensor {
 	return f.checkpoint(nil, fn, inputs)
 }
@@ -246,7 +246,7 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 	}
 	t.autograd.hooks.push(r)
 	var ys []*Tensor
-	r.selection.during(t, false, func() { ys = fn(g, inputs) })
+	r.selection.runRegion(t, false, func() { ys = fn(g, inputs) })
 	t.autograd.hooks.pop()
 	g.End(ys...)
 	if r.alive == 0 {
@@ -255,10 +255,10 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 	return ys
 }
 
-// Unwinding reports whether a recomputation has all that it needs, so that the model's code no longer runs in PyTorch.
+// Unwinding reports whether a recomputation has all it needs, so that PyTorch would no longer run the model's code.
 func (t *Tape) Unwinding() bool { return t.autograd.hooks.unwinding }
 
-// RunHook runs the code of a hook. A recomputation does not run it again.
+// RunHook runs the code of a hook, except in a recomputation that has all it needs.
 func (t *Tape) RunHook(f func()) {
 	begun, last := t.activations, t.autograd.hooks.stopping
 	t.autograd.hooks.stopping = false
@@ -267,8 +267,9 @@ func (t *Tape) RunHook(f func()) {
 }
 
 // CheckpointReentrant records torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=True). It runs fn without
-// autograd. In backward a node runs all of fn again with autograd, and then backward through it; without an input that
-// requires a gradient nothing is differentiated. Captured tensors, some of them nil, live as long as fn may run again.
+// autograd. In backward, a node runs all of fn again with autograd, and then the backward of that. Without an input
+// that requires a gradient, nothing is differentiated. Captured tensors, some of them nil, live as long as fn may run
+// again.
 func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor, captured []*Tensor,
 	inputs ...*Tensor,
 ) *Tensor {
@@ -276,7 +277,7 @@ func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor,
 	g := f.CallFrame(inputs...)
 	var y *Tensor
 	t.NoGrad(func() {
-		h := g.FuncFrame(inputs...)
+		h := g.FunctionFrame(inputs...)
 		y = fn(h, inputs)
 		h.End(y)
 	})
@@ -295,7 +296,7 @@ func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor,
 	return g.Return(y)
 }
 
-// reentrantRun is the state that a reentrant checkpoint keeps to run its region again.
+// reentrantRun is the state for running the region of a reentrant checkpoint again.
 type reentrantRun struct {
 	fn    func(f *Frame, inputs []*Tensor) *Tensor
 	casts autocastState
@@ -310,13 +311,13 @@ func (r *reentrantRun) backward(b *Gradients) {
 	t.place = r.place
 	inputs := make([]*Tensor, len(b.kept))
 	for i, x := range b.kept {
-		inputs[i] = f.Bind(x.detached())
+		inputs[i] = f.Bind(x.withoutHistory())
 		inputs[i].requiresGrad = x.requiresGrad
 	}
 	var y *Tensor
 	t.EnableGrad(func() {
 		leave := t.casts.restore(r.casts)
-		h := f.FuncFrame(inputs...)
+		h := f.FunctionFrame(inputs...)
 		y = r.fn(h, inputs)
 		h.End(y)
 		f.Bind(y)

@@ -1,16 +1,15 @@
 package trace
 
-// KeptOperator is an operator whose results a checkpointed region keeps, while it computes the rest again
+// KeptOperator is an operator whose results a checkpointed region keeps, while it recomputes the rest
 // (torch.utils.checkpoint.create_selective_checkpoint_contexts).
 type KeptOperator struct {
 	// Op is one of [KeptOperators].
 	Op string
-	// Every is 1 for every call; else every call but each Every-th is kept.
+	// Every is 1 to keep the results of every call. Otherwise the results of every call except each Every-th are kept.
 	Every int
 }
 
-// The values of KeptOperator.Op: products of matrices without and with a bias, batches of products, and fused
-// attention.
+// The values of KeptOperator.Op: matrix products without and with a bias, batched products, and fused attention.
 const (
 	keptMM        = "mm"
 	keptAddMM     = "addmm"
@@ -21,10 +20,10 @@ const (
 // KeptOperators returns the values of KeptOperator.Op.
 func KeptOperators() []string { return []string{keptMM, keptAddMM, keptBMM, keptAttention} }
 
-// KeepInRegions sets the operators whose results are kept by all later checkpointed regions, except reentrant ones.
+// KeepInRegions sets the operators whose results all later checkpointed regions keep, except reentrant ones.
 func (t *Tape) KeepInRegions(all []KeptOperator) { t.autograd.kept = all }
 
-// selectiveCheckpoint has the results that one region keeps: the storage of its two dispatch modes.
+// selectiveCheckpoint holds the results that one region keeps: the storage of its two dispatch modes.
 type selectiveCheckpoint struct {
 	kept  []KeptOperator
 	again bool // the region runs again
@@ -32,13 +31,13 @@ type selectiveCheckpoint struct {
 	store map[string][]keptResult
 }
 
-// keptResult has the results of an operator's call, and the number of its activations.
+// keptResult holds the results of an operator's call, and the number of calls inside it.
 type keptResult struct {
 	outs  []*Tensor
 	begun int
 }
 
-// newSelection returns the selection of a new region; nil if nothing is kept.
+// newSelection returns the selective checkpoint of a new region; nil if no operator is kept.
 func (t *Tape) newSelection() *selectiveCheckpoint {
 	if len(t.autograd.kept) == 0 {
 		return nil
@@ -46,8 +45,8 @@ func (t *Tape) newSelection() *selectiveCheckpoint {
 	return &selectiveCheckpoint{kept: t.autograd.kept, calls: map[string]int{}, store: map[string][]keptResult{}}
 }
 
-// during runs f, the function of a region, with the selection active; again reports whether f is recomputed.
-func (s *selectiveCheckpoint) during(t *Tape, again bool, f func()) {
+// runRegion runs the function f of a region with selective checkpointing on. again reports whether f is recomputed.
+func (s *selectiveCheckpoint) runRegion(t *Tape, again bool, f func()) {
 	if s != nil {
 		s.again = again
 		clear(s.calls)
@@ -55,21 +54,21 @@ func (s *selectiveCheckpoint) during(t *Tape, again bool, f func()) {
 	withValue(&t.autograd.selection, s, f)
 }
 
-// BelowDispatch runs f, an operator of another library. Selective checkpointing ignores the
-// operators that f calls, since dispatch modes are off below an operator.
+// BelowDispatch runs f, an operator of another library. Selective checkpointing ignores the operators that f calls,
+// since dispatch modes are off inside an operator.
 func (t *Tape) BelowDispatch(f func()) { withValue(&t.autograd.selection, nil, f) }
 
-// ProductBySubclass records aten.mm of a subclass of Tensor, computed by compute. Selective checkpointing treats it as
-// one product and ignores the operators inside.
+// ProductBySubclass records aten.mm of a subclass of Tensor. Selective checkpointing treats it as one product and
+// ignores the operators inside compute.
 func (t *Tape) ProductBySubclass(compute func() *Tensor) *Tensor {
-	return t.selected(keptMM, func() (y []*Tensor) {
+	return t.selectedResults(keptMM, func() (y []*Tensor) {
 		t.BelowDispatch(func() { y = []*Tensor{compute()} })
 		return y
 	})[0]
 }
 
-// keeps counts a call of an operator and reports whether its results are kept.
-func (s *selectiveCheckpoint) keeps(op string) bool {
+// shouldKeep counts a call of an operator and reports whether its results are kept.
+func (s *selectiveCheckpoint) shouldKeep(op string) bool {
 	for _, k := range s.kept {
 		if k.Op == op {
 			s.calls[op]++
@@ -92,11 +91,11 @@ func (s *selectiveCheckpoint) release() {
 	clear(s.store)
 }
 
-// selected returns the results of an operator: the kept ones if the region has kept them, or else the results of
+// selectedResults returns the results of an operator: the kept ones if the region has kept them, else the results of
 // compute, which it may keep.
-func (t *Tape) selected(op string, compute func() []*Tensor) []*Tensor {
+func (t *Tape) selectedResults(op string, compute func() []*Tensor) []*Tensor {
 	s := t.autograd.selection
-	if s == nil || t.autograd.hooks.unwinding || t.autograd.hooks.stopping || !s.keeps(op) {
+	if s == nil || t.autograd.hooks.unwinding || t.autograd.hooks.stopping || !s.shouldKeep(op) {
 		return compute()
 	}
 	if stored := s.store[op]; s.again && len(stored) > 0 {
@@ -105,7 +104,7 @@ func (t *Tape) selected(op string, compute func() []*Tensor) []*Tensor {
 		outs := make([]*Tensor, len(stored[0].outs))
 		for i, x := range stored[0].outs {
 			if x != nil {
-				outs[i] = x.detached()
+				outs[i] = x.withoutHistory()
 				x.Release()
 			}
 		}
@@ -119,7 +118,7 @@ func (t *Tape) selected(op string, compute func() []*Tensor) []*Tensor {
 	held := make([]*Tensor, len(outs))
 	for i, x := range outs {
 		if x != nil {
-			held[i] = t.bareHeader(x.store, x.dtype, x.layout, x.offset).Retain()
+			held[i] = t.newBareHeader(x.store, x.dtype, x.layout, x.offset).Retain()
 		}
 	}
 	s.store[op] = append(s.store[op], keptResult{held, t.activations - begun})

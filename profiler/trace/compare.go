@@ -1,6 +1,6 @@
 package trace
 
-// compare returns a comparison or a logical operator: its result is boolean and autograd does not follow it.
+// compare records a comparison or logical operator. Its result is boolean and has no gradient.
 func (x *Tensor) compare(op string, y *Tensor) *Tensor { return x.compareAs(op, Bool, y) }
 
 // CompareScalar records the comparison op of x with a number.
@@ -9,10 +9,10 @@ func (x *Tensor) CompareScalar(op string) *Tensor {
 	return c.End(c.t.Map(op, Bool, 1, x))
 }
 
-// Gt records x > y; the other comparisons of two tensors allocate the same.
+// Gt records x > y. The other comparisons of two tensors allocate the same.
 func (x *Tensor) Gt(y *Tensor) *Tensor { return x.compare("gt_Tensor", y) }
 
-// GtScalar records x > number; the other comparisons with a number allocate the same.
+// GtScalar records x > number. The other comparisons with a number allocate the same.
 func (x *Tensor) GtScalar() *Tensor { return x.CompareScalar("gt_Scalar") }
 
 // Eq records x == y.
@@ -21,7 +21,7 @@ func (x *Tensor) Eq(y *Tensor) *Tensor { return x.compare("eq_Tensor", y) }
 // EqScalar records x == number.
 func (x *Tensor) EqScalar() *Tensor { return x.CompareScalar("eq_Scalar") }
 
-// And records x & y; the other bitwise operators allocate the same. No gradient flows through it.
+// And records x & y. The other bitwise operators allocate the same. The result has no gradient.
 func (x *Tensor) And(y *Tensor) *Tensor {
 	c := x.tape.Begin("__and___Tensor", x, y)
 	return c.End(x.tape.Map("__and__", resultType(x, y), 1, x, y))
@@ -57,11 +57,10 @@ func Where(cond, x, y *Tensor) *Tensor {
 	)))
 }
 
-// WhereScalar records torch.where(cond, x, number), or with number and x the other
-// way round: the number becomes a tensor on the device.
+// WhereScalar records torch.where with a tensor and a number in either order. The number becomes a device tensor.
 func WhereScalar(cond, x *Tensor) *Tensor { return whereScalar("where_ScalarOther", cond, x) }
 
-// WhereNumber records WhereScalar for a number that may promote the type of the result.
+// WhereNumber records WhereScalar with a number that may promote the type of the result.
 func WhereNumber(cond, x *Tensor, n Number) *Tensor {
 	c := cond.tape.Begin("where_ScalarOther", cond, x)
 	s := c.Bind(c.t.ScalarTensor(n.promote(x.dtype)))
@@ -139,7 +138,7 @@ func (x *Tensor) Maximum(y *Tensor) *Tensor { return operatorIndex["maximum"].Ca
 // Minimum records torch.minimum(x, y).
 func (x *Tensor) Minimum(y *Tensor) *Tensor { return operatorIndex["minimum"].Call(x, y) }
 
-// extremumGrad halves the gradient where both are equal.
+// extremumGrad records the gradient of maximum or minimum, which is halved where both inputs are equal.
 func extremumGrad(grad, x, y *Tensor) *Tensor {
 	c := grad.tape.Begin("extremum_backward", grad, x, y)
 	var mask *Tensor

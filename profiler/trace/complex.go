@@ -2,10 +2,10 @@ package trace
 
 import "slices"
 
-// ViewAsReal records torch.view_as_real(x): a last dimension of two.
+// ViewAsReal records torch.view_as_real(x), whose result has an additional last dimension of two.
 func (x *Tensor) ViewAsReal() *Tensor {
 	shape, strides := append(slices.Clone(x.shape), 2), append(doubleStrides(x.strides), 1)
-	return x.retyped("view_as_real", "ViewAsRealBackward0", F32, shape, strides, 2*x.offset, func(b *Gradients) {
+	return x.viewAsType("view_as_real", "ViewAsRealBackward0", F32, shape, strides, 2*x.offset, func(b *Gradients) {
 		b.Set(0, b.Grad.AsContiguous().ViewAsComplex())
 	})
 }
@@ -17,7 +17,7 @@ func (x *Tensor) ViewAsComplex() *Tensor {
 	for d := range strides {
 		strides[d] /= 2
 	}
-	return x.retyped("view_as_complex", "ViewAsComplexBackward0", C64, x.shape[:last], strides, x.offset/2,
+	return x.viewAsType("view_as_complex", "ViewAsComplexBackward0", C64, x.shape[:last], strides, x.offset/2,
 		func(b *Gradients) {
 			b.Set(0, b.Grad.AsContiguous().ViewAsReal())
 		})
@@ -57,23 +57,23 @@ func Complex(re, im *Tensor) *Tensor {
 	)))
 }
 
-// retyped returns a view of x as elements of another type.
-func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offset int64,
+// viewAsType records a view of x as elements of another type.
+func (x *Tensor) viewAsType(op, node string, d DType, shape, strides []int64, offset int64,
 	back func(b *Gradients),
 ) *Tensor {
 	c := x.tape.Begin(op, x)
-	y := c.t.header(x.store, d, c.t.layout(shape, strides), offset)
+	y := c.t.newHeader(x.store, d, c.t.layout(shape, strides), offset)
 	y.SetGradFn(node, inputs{x}, nil, back)
 	y.setBase(x)
 	return c.End(y)
 }
 
-// RealPart records at::real of a complex tensor: a view of every other number.
+// RealPart records at::real of a complex tensor: a view of every second number.
 func (x *Tensor) RealPart() *Tensor {
-	return x.tape.header(x.store, F32, x.tape.layout(x.shape, doubleStrides(x.strides)), 2*x.offset)
+	return x.tape.newHeader(x.store, F32, x.tape.layout(x.shape, doubleStrides(x.strides)), 2*x.offset)
 }
 
-// doubleStrides converts strides in complex elements to strides in real ones.
+// doubleStrides converts strides in complex elements to strides in real elements.
 func doubleStrides(strides []int64) []int64 {
 	out := make([]int64, len(strides), len(strides)+1)
 	for d, s := range strides {
@@ -104,7 +104,7 @@ func angleGrad(grad, x *Tensor) *Tensor {
 	return c.End(Where(x.CompareScalar("eq"), zero, turned))
 }
 
-// Polar records torch.polar(x, angle): complex numbers of absolute values and angles.
+// Polar records torch.polar(x, angle): complex numbers with absolute values x.
 func (x *Tensor) Polar(angle *Tensor) *Tensor {
 	t := x.tape
 	c := t.Begin("polar", x, angle)

@@ -2,20 +2,20 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// ConvArgs are the arguments of a convolution, one number per spatial dimension, or a single one for all.
+// ConvArgs are the arguments of a convolution: one number per spatial dimension, or one for all dimensions.
 type ConvArgs struct {
 	Stride, Padding, Dilation []int64
 	Groups                    int64
-	// Same is padding="same": Padding is worked out so that the output is as large as the input.
+	// Same is padding="same": Padding is computed so that the output has the size of the input.
 	Same bool
-	// Transposed makes it a conv_transpose; OutputPadding belongs to it.
+	// Transposed reports whether it is a transposed convolution, for which OutputPadding is used.
 	Transposed    bool
 	OutputPadding []int64
 
 	flat bool // one spatial dimension, viewed as two with a height of one
 }
 
-// Spatial returns v for n dimensions, with def where it is missing.
+// Spatial returns v for n spatial dimensions. A single number applies to all; def replaces missing ones.
 func Spatial(v []int64, n int, def int64) []int64 {
 	if len(v) == n {
 		return v
@@ -68,8 +68,8 @@ var (
 	convTransposeNames = [...]string{"", "conv_transpose1d", "conv_transpose2d_input", "conv_transpose3d_input"}
 )
 
-// Conv records torch.nn.functional.conv1d, conv2d or conv3d (or their transposed forms), by the dimensions of x: [N, C,
-// spatial...]. Bias may be nil; it is added in place.
+// Conv records torch.nn.functional.conv1d, conv2d or conv3d (or a transposed one), by the number of dimensions of x:
+// [N, C, spatial...]. bias may be nil; it is added in place.
 func (x *Tensor) Conv(weight, bias *Tensor, args ConvArgs) *Tensor {
 	t := x.tape
 	dims := len(x.shape) - 2
@@ -111,7 +111,7 @@ func (x *Tensor) padSame(w *Tensor, args *ConvArgs) *Tensor {
 	return x.PadConstant(uneven)
 }
 
-// convolution records at::convolution: the operator autograd sees.
+// convolution records at::convolution, the operator that autograd records.
 func (x *Tensor) convolution(weight, bias *Tensor, args ConvArgs) *Tensor {
 	c := x.tape.Begin("convolution", x, weight, bias)
 	y := c.Bind(x.convForward(weight, bias, args))
@@ -119,7 +119,7 @@ func (x *Tensor) convolution(weight, bias *Tensor, args ConvArgs) *Tensor {
 		func(b *Gradients) { convBackward(b, args) }))
 }
 
-// view1dAs2d returns the arguments of the same convolution over images of height one, which is how PyTorch runs conv1d.
+// view1dAs2d returns the arguments of the same convolution of images with a height of one, as PyTorch runs conv1d.
 func (a ConvArgs) view1dAs2d() ConvArgs {
 	a.flat = true
 	a.Stride = []int64{1, a.Stride[0]}
@@ -129,13 +129,13 @@ func (a ConvArgs) view1dAs2d() ConvArgs {
 	return a
 }
 
-// view4d gives [N, C, L] a height of one, below autograd.
+// view4d records a view of [N, C, L] with a height of one, without autograd.
 func (x *Tensor) view4d() *Tensor {
 	s, z := x.shape, x.strides
 	return x.Alias([]int64{s[0], s[1], 1, s[2]}, []int64{z[0], z[1], s[2] * z[2], z[2]}, x.offset)
 }
 
-// view3d takes the height away again.
+// view3d records a view without the height of one.
 func (x *Tensor) view3d() *Tensor {
 	s, z := x.shape, x.strides
 	return x.Alias([]int64{s[0], s[1], s[3]}, []int64{z[0], z[1], z[3]}, x.offset)
@@ -210,7 +210,7 @@ func (a ConvArgs) window(x, w, y *Tensor) program.Window {
 	}
 }
 
-// convBackward records convolution_backward: the gradients of input and weight, then the bias sum.
+// convBackward records convolution_backward: the gradients of input and weight, then the sum for the bias.
 func convBackward(b *Gradients, args ConvArgs) {
 	t, g, x, w := b.t, b.Grad, b.Saved(0), b.Saved(1)
 	c := t.Begin("convolution_backward", g, x, w)
@@ -249,8 +249,8 @@ func convBackward(b *Gradients, args ConvArgs) {
 	b.EndStatement()
 }
 
-// nativeDepthwise reports whether PyTorch's own depthwise kernels run it (ConvParams::is_depthwise and
-// use_cudnn_depthwise of ATen/native/ Convolution.cpp).
+// nativeDepthwise reports whether PyTorch's own depthwise kernels run the convolution (ConvParams::is_depthwise and
+// use_cudnn_depthwise of ATen/native/Convolution.cpp).
 func (a ConvArgs) nativeDepthwise(x, w *Tensor) bool {
 	channels := x.shape[1]
 	if a.Transposed || channels != a.Groups || a.Groups == 1 || w.shape[0]%channels != 0 {
@@ -275,7 +275,8 @@ func (a ConvArgs) nativeDepthwise(x, w *Tensor) bool {
 	return !oneDimensional && !cudnnDepthwise2d(x, a.Stride[1], w.shape[2], w.shape[3])
 }
 
-// cudnnDepthwise2d implements check_cudnn_depthwise_workload_with_filter, found by PyTorch's developers by measuring.
+// cudnnDepthwise2d implements check_cudnn_depthwise_workload_with_filter, which PyTorch's developers determined by
+// measurements.
 func cudnnDepthwise2d(x *Tensor, stride, kh, kw int64) bool {
 	batch, channels, width := x.shape[0], x.shape[1], x.Size(-1)
 	if kh != kw || (kw != 1 && kw != 3 && kw != 5) || width < 7 {

@@ -2,8 +2,8 @@ package trace
 
 import "github.com/vprof/vprof/profiler/trace/cudnn"
 
-// convChannelsLast implements cudnn_conv_suggest_memory_format: cuDNN works in
-// channels_last if one of the two tensors is laid out so.
+// convChannelsLast implements cudnn_conv_suggest_memory_format: cuDNN uses channels_last if one of the two tensors has
+// that layout.
 func convChannelsLast(x, w *Tensor) bool {
 	if x.dtype == F64 || w.dtype == F64 {
 		return false
@@ -11,7 +11,7 @@ func convChannelsLast(x, w *Tensor) bool {
 	return x.SuggestsChannelsLast() || w.SuggestsChannelsLast()
 }
 
-// ContiguousIn records contiguous(memory_format) below autograd.
+// ContiguousIn records contiguous(memory_format) without autograd.
 func (x *Tensor) ContiguousIn(channelsLast bool) *Tensor {
 	if !channelsLast {
 		return x.ContiguousUntracked()
@@ -22,7 +22,7 @@ func (x *Tensor) ContiguousIn(channelsLast bool) *Tensor {
 	return x.copyIn(true)
 }
 
-// copyIn returns a copy in a memory format.
+// copyIn records a copy in a memory format.
 func (x *Tensor) copyIn(channelsLast bool) *Tensor {
 	y := x.tape.AllocIn(x.dtype, x.shape, channelsLast)
 	x.tape.LaunchCopy(y, x)
@@ -34,7 +34,7 @@ func (t *Tape) AllocIn(d DType, shape []int64, channelsLast bool) *Tensor {
 	if !channelsLast {
 		return t.Alloc(d, shape...)
 	}
-	return t.fresh(d, t.channelsLast(shape))
+	return t.newTensor(d, t.channelsLast(shape))
 }
 
 type convDirection = cudnn.Direction
@@ -45,8 +45,8 @@ const (
 	convWeight  = cudnn.GradWeight
 )
 
-// cudnnConvForward records cudnn_convolution_forward: the result, a weight copy where its layout differs, and the
-// workspace. The gradient of a transposed convolution runs through it too.
+// cudnnConvForward records cudnn_convolution_forward: the result, a copy of the weight if its layout differs, and the
+// workspace. The input gradient of a transposed convolution uses it, too.
 func cudnnConvForward(args ConvArgs, x, w *Tensor, dir convDirection) *Tensor {
 	c := x.tape.Begin("cudnn_convolution", x, w)
 	last := convChannelsLast(x, w)
@@ -62,7 +62,7 @@ func cudnnConvForward(args ConvArgs, x, w *Tensor, dir convDirection) *Tensor {
 	return c.End(y)
 }
 
-// cudnnConvInput records cudnn_convolution_backward_input, which is also the forward of a transposed convolution.
+// cudnnConvInput records cudnn_convolution_backward_input, which also is the forward of a transposed convolution.
 func cudnnConvInput(args ConvArgs, shape []int64, g, w *Tensor, dir convDirection) *Tensor {
 	c := g.tape.Begin("cudnn_convolution_backward_input", g, w)
 	last := convChannelsLast(g, w)
@@ -77,7 +77,7 @@ func cudnnConvInput(args ConvArgs, shape []int64, g, w *Tensor, dir convDirectio
 	return c.End(y)
 }
 
-// cudnnConvWeight records cudnn_convolution_backward_weight for input x and gradient g of the whole convolution.
+// cudnnConvWeight records cudnn_convolution_backward_weight for input x and the gradient g of the result.
 func cudnnConvWeight(args ConvArgs, g, x, w *Tensor) *Tensor {
 	c := g.tape.Begin("cudnn_convolution_backward_weight", g, x)
 	last := convChannelsLast(x, g)
@@ -113,13 +113,13 @@ type convCall struct {
 	dir    convDirection
 }
 
-// convWorkspace allocates and frees cuDNN's workspace of one call. x, w
-// and y are input, weight and output of the convolution as the model sees it.
+// convWorkspace allocates and frees cuDNN's workspace of one call. x, w and y are input, weight and output of the
+// model's convolution.
 func (t *Tape) convWorkspace(args ConvArgs, x, w, y *Tensor, dir convDirection, channelsLast bool) {
 	t.ConvWorkspace(convConfig(args, x, w, y, channelsLast), dir)
 }
 
-// ConvWorkspace allocates and frees cuDNN's workspace of a call in one direction of a convolution.
+// ConvWorkspace allocates and frees cuDNN's workspace for one direction of a convolution.
 func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
 	k := convCall{c, dir}
 	sizes, known := t.libraries.convs[k]
@@ -149,7 +149,7 @@ func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
 	plan.Finish()
 }
 
-// findWorkspaces returns cuDNN's workspaces of a call by GPU: its own answers if any, else estimates.
+// findWorkspaces returns cuDNN's workspaces of a call for each GPU: its recorded answers if any, else estimates.
 func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 	call := Convolution{Config: k.config, Direction: k.dir}
 	sizes, plans := make([][]int64, len(t.gpus.all)), make([]cudnn.Plan, len(t.gpus.all))
@@ -172,8 +172,8 @@ func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 	return sizes
 }
 
-// modeledPlan returns the plan that the rules estimate for the GPU with a number. before holds the plans of the GPUs
-// before it; within a generation plans differ only if the memory is too small for an engine.
+// modeledPlan returns the plan that the rules predict for the GPU with an index. before has the plans of the GPUs
+// before it: within a generation, plans differ only if the memory is too small for an engine.
 func (t *Tape) modeledPlan(k convCall, gpu int, before []cudnn.Plan) cudnn.Plan {
 	same := func(a, b GPU) bool { return cudnn.Generation(a.cudnn()) == cudnn.Generation(b.cudnn()) }
 	own := t.gpus.all[gpu]
@@ -189,8 +189,8 @@ func (gpu GPU) cudnn() cudnn.GPU {
 	return cudnn.GPU{Name: gpu.Name, Capability: gpu.Capability, Memory: gpu.Memory}
 }
 
-// AnswerConvolutions sets cuDNN's own answers about convolutions on a GPU of the tape, which
-// override the rules. It must be called before the first convolution.
+// AnswerConvolutions sets cuDNN's recorded answers about convolutions for each GPU, which override the rules. It must
+// be called before the first convolution.
 func (t *Tape) AnswerConvolutions(answers func(GPU) cudnn.Answer) {
 	t.libraries.answers, t.facts.Answered = answers, true
 }
@@ -219,20 +219,20 @@ func convConfig(args ConvArgs, x, w, y *Tensor, channelsLast bool) cudnn.Config 
 		cfg.DType = cudnn.F32
 	}
 	if channelsLast {
-		// A contiguous weight has been copied by now.
+		// A contiguous weight was already copied.
 		cfg.Layout = cudnn.ChannelsLast
 	}
 	return cfg
 }
 
-// Convolutions calls visit once for each call of cuDNN's convolutions that the tape has seen, in no order.
+// Convolutions calls visit once for each distinct convolution call of cuDNN on the tape, in no order.
 func (t *Tape) Convolutions(visit func(cudnn.Config, cudnn.Direction)) {
 	for k := range t.libraries.convs {
 		visit(k.config, k.dir)
 	}
 }
 
-// depthwiseConv records _conv_depthwise2d (and conv_depthwise3d) of ATen's CUDA kernels: no workspace.
+// depthwiseConv records _conv_depthwise2d (and conv_depthwise3d) of ATen's CUDA kernels, which need no workspace.
 func (x *Tensor) depthwiseConv(w *Tensor, args ConvArgs) *Tensor {
 	c := x.tape.Begin("_conv_depthwise2d", x, w)
 	y := c.Bind(c.t.Alloc(x.dtype, args.outShape(x, w)...))

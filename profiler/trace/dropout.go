@@ -13,7 +13,7 @@ func (x *Tensor) Dropout(p float64, training bool) *Tensor {
 	return c.End(x.dropout(p, training))
 }
 
-// dropout keeps a mask of one byte per element for backward (native_dropout).
+// dropout records native_dropout, which saves a mask of one byte per element for backward.
 func (x *Tensor) dropout(p float64, training bool) *Tensor {
 	if !training || p == 0 || x.numel == 0 {
 		return x
@@ -30,8 +30,8 @@ func (x *Tensor) dropout(p float64, training bool) *Tensor {
 		func(b *Gradients) { b.Set(0, b.Grad.dropoutBackward(b.Saved(0))) }))
 }
 
-// dropoutBackward records native_dropout_backward: its result is row-major or
-// channels-last, whatever other layout the gradient has.
+// dropoutBackward records native_dropout_backward. Its result is row-major or channels-last, whatever layout the
+// gradient has.
 func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
 	c := g.tape.Begin("native_dropout_backward", g, mask)
 	y := c.t.AllocIn(g.dtype, g.shape, g.SuggestsChannelsLast())
@@ -39,15 +39,15 @@ func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
 	return c.End(y)
 }
 
-// noisyDropouts are the dropouts that are made of other operators: how their noise is applied.
+// noisyDropouts maps the dropouts that consist of other operators to the way in which their noise is applied.
 var noisyDropouts = map[string]func(c *Call, x, noise *Tensor) *Tensor{
 	"dropout_": (*Call).mulInPlace, "feature_dropout_": (*Call).mulInPlace,
 	"feature_dropout": (*Call).mul,
 	"alpha_dropout":   (*Call).mulAdd, "feature_alpha_dropout": (*Call).mulAdd,
 }
 
-// NoisyDropout records a dropout without a fused kernel by its name, such as "alpha_dropout". Dropouts of features,
-// like torch.nn.functional.dropout2d, drop whole channels. In place the factors have the type of x.
+// NoisyDropout records a dropout without a fused kernel, such as "alpha_dropout", by its name. Dropouts of features,
+// such as torch.nn.functional.dropout2d, drop whole channels. The noise of in-place forms has the type of x.
 func (x *Tensor) NoisyDropout(op string, p float64, training bool) *Tensor {
 	c := x.tape.Begin(op, x)
 	if !training || p == 0 {
@@ -55,15 +55,15 @@ func (x *Tensor) NoisyDropout(op string, p float64, training bool) *Tensor {
 	}
 	shape := x.shape
 	if strings.HasPrefix(op, "feature_") {
-		shape = x.perFeature()
+		shape = x.featureShape()
 	}
-	return c.End(noisyDropouts[op](c, x, c.Bind(x.noise(shape))))
+	return c.End(noisyDropouts[op](c, x, c.Bind(x.dropoutNoise(shape))))
 }
 
 func (*Call) mul(x, noise *Tensor) *Tensor        { return x.Mul(noise) }
 func (*Call) mulInPlace(x, noise *Tensor) *Tensor { return x.MulInPlace(noise) }
 
-// mulAdd records alpha dropout's product and sum with its noise, which ends before the shift.
+// mulAdd records the product and sum of alpha dropout with its noise, which is freed before the shift.
 func (c *Call) mulAdd(x, noise *Tensor) *Tensor {
 	shift := c.Bind(noise.AddScalar())
 	y := x.Mul(noise).AddInPlace(shift).Retain()
@@ -73,8 +73,8 @@ func (c *Call) mulAdd(x, noise *Tensor) *Tensor {
 	return y
 }
 
-// noise returns the factors of dropout without a fused kernel.
-func (x *Tensor) noise(shape []int64) *Tensor {
+// dropoutNoise records the random factors of a dropout without a fused kernel.
+func (x *Tensor) dropoutNoise(shape []int64) *Tensor {
 	c := x.tape.Begin(x.tape.native, x)
 	var y *Tensor
 	if slices.Equal(shape, x.shape) {
@@ -86,8 +86,8 @@ func (x *Tensor) noise(shape []int64) *Tensor {
 	return c.End(y)
 }
 
-// perFeature returns the shape of one number for each channel of each sample.
-func (x *Tensor) perFeature() []int64 {
+// featureShape returns a shape with one element for each channel of each sample.
+func (x *Tensor) featureShape() []int64 {
 	shape := slices.Repeat([]int64{1}, len(x.shape))
 	copy(shape, x.shape[:2])
 	return shape
@@ -104,7 +104,7 @@ func (x *Tensor) NativeDropout(p float64) (y, mask *Tensor) {
 	return c.EndPair(y, mask)
 }
 
-// RReLU records torch.nn.functional.rrelu: in training it keeps its noise.
+// RReLU records torch.nn.functional.rrelu, which saves its noise in training.
 func (x *Tensor) RReLU(training bool) *Tensor {
 	c := x.tape.Begin("rrelu", x)
 	noise := c.Bind(x.AllocLike(x.dtype))

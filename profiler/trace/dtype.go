@@ -2,7 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// DType is an element type, under PyTorch's meaning.
+// DType is a PyTorch element type (torch.dtype).
 type DType uint8
 
 // The element types, in order of promotion within their kind.
@@ -31,10 +31,10 @@ var (
 // Size returns the number of bytes of one element.
 func (d DType) Size() int64 { return dtypeSizes[d] }
 
-// String returns the name of the type in PyTorch.
+// String returns the short name of the type, such as "fp32".
 func (d DType) String() string { return dtypeNames[d] }
 
-// Torch returns the name of the type in PyTorch.
+// Torch returns PyTorch's name of the type.
 func (d DType) Torch() string { return torchNames[d] }
 
 // IsFloat reports whether d is a real floating-point type.
@@ -45,7 +45,7 @@ func (d DType) IsHalf() bool { return d == F16 || d == BF16 }
 
 func (d DType) differentiable() bool { return d >= F16 }
 
-// precision returns the arithmetic a device does on elements of type d.
+// precision returns the precision of arithmetic on elements of type d.
 func (d DType) precision() program.Precision {
 	switch d {
 	case F16:
@@ -59,7 +59,7 @@ func (d DType) precision() program.Precision {
 	}
 }
 
-// accumulate returns the type sums of d are made in (at::opmath_type).
+// accumulate returns the type in which elements of type d are summed (at::opmath_type).
 func (d DType) accumulate() DType {
 	if d.IsHalf() {
 		return F32
@@ -67,7 +67,7 @@ func (d DType) accumulate() DType {
 	return d
 }
 
-// PromoteTypes returns torch.promote_types.
+// PromoteTypes implements torch.promote_types.
 func PromoteTypes(a, b DType) DType {
 	if (a == F16 && b == BF16) || (a == BF16 && b == F16) {
 		return F32
@@ -75,7 +75,7 @@ func PromoteTypes(a, b DType) DType {
 	return max(a, b)
 }
 
-// kind groups types as promotion does: bool, integer, real, complex.
+// kind returns the rank of the type's category in promotion: bool, integer, real, complex.
 func (d DType) kind() int {
 	switch {
 	case d == Bool:
@@ -89,8 +89,8 @@ func (d DType) kind() int {
 	}
 }
 
-// resultType returns torch.result_type. Tensors without dimensions count only if their category (bool, integer, float)
-// is higher than that of all others.
+// resultType implements torch.result_type. Tensors without dimensions count only if their category (bool, integer,
+// float) is higher than the category of all others.
 func resultType(xs ...*Tensor) DType {
 	var dimmed, zero DType
 	var hasDimmed, hasZero bool

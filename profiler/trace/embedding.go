@@ -21,8 +21,8 @@ func (x *Tensor) Embedding(weight *Tensor) *Tensor {
 		func(b *Gradients) { b.Set(0, b.Grad.embeddingBackward(b.Saved(0), rows)) }))
 }
 
-// Up to this many indices the gradient of an embedding is added up without
-// sorting them (embedding_dense_backward_cuda).
+// embeddingUnsorted is the number of indices up to which an embedding's gradient is summed without sorting them
+// (embedding_dense_backward_cuda).
 const embeddingUnsorted = 3072
 
 // embeddingBackward records embedding_dense_backward_cuda.
@@ -42,7 +42,7 @@ func (g *Tensor) embeddingBackward(indices *Tensor, rows int64) *Tensor {
 	return c.End(c.embeddingOfSorted(grad, indices, keyBits, rows))
 }
 
-// embeddingOfSorted returns the gradient of an embedding by indices that are sorted first, by some low bits.
+// embeddingOfSorted records the gradient of an embedding that first sorts the indices by some low bits.
 func (c *Call) embeddingOfSorted(grad, indices *Tensor, keyBits int, rows int64) *Tensor {
 	sorted := c.Bind(c.t.Alloc(indices.dtype, indices.numel))
 	order := c.Bind(c.t.Alloc(indices.dtype, indices.numel))
@@ -52,8 +52,8 @@ func (c *Call) embeddingOfSorted(grad, indices *Tensor, keyBits int, rows int64)
 	return grad.embeddingSegments(sorted, order, rows)
 }
 
-// embeddingSegments records embedding_backward_cuda_kernel: runs of equal indices
-// are cut into parts of ten, the parts summed, and the sums scattered.
+// embeddingSegments records embedding_backward_cuda_kernel: runs of equal indices are split into parts of ten, the
+// parts are summed, and the sums are scattered.
 func (g *Tensor) embeddingSegments(sorted, order *Tensor, rows int64) *Tensor {
 	const rowsPerThread = 10 // NROWS_PER_THREAD
 	c := g.tape.Begin("embedding_backward_cuda_kernel")
@@ -75,20 +75,20 @@ func (g *Tensor) embeddingSegments(sorted, order *Tensor, rows int64) *Tensor {
 	return c.End(weight)
 }
 
-// BagMode is how an embedding bag makes one row of several.
+// BagMode is the way in which an embedding bag reduces several rows to one.
 type BagMode int64
 
-// The modes, as torch.nn.functional.embedding_bag numbers them.
+// The modes, numbered as in torch.nn.functional.embedding_bag.
 const (
 	BagSum BagMode = iota
 	BagMean
 	BagMax
 )
 
-// EmbeddingBag records torch.embedding_bag(weight, indices, offsets): for each bag of indices, which begins at its
-// offset, the sum, mean or maximum of these rows of weight [rows, width]. samples holds the weights of samples, nil for
-// none. If last is set, the last offset is the end of the last bag. The results are output [bags, width], offset2bag,
-// bag_size and max_indices.
+// EmbeddingBag records torch.embedding_bag(weight, indices, offsets). A bag of indices begins at its offset; its result
+// is the sum, mean or maximum of these rows of weight [rows, width]. samples holds per_sample_weights; nil for none. If
+// last is set, the last offset is the end of the last bag. The results are output [bags, width], offset2bag, bag_size
+// and max_indices.
 func (weight *Tensor) EmbeddingBag(indices, offsets *Tensor, mode BagMode, samples *Tensor, last bool) []*Tensor {
 	c := weight.tape.Begin("_embedding_bag", weight, indices, offsets, samples)
 	bags, width := offsets.numel, weight.Size(1)
@@ -121,7 +121,7 @@ func (weight *Tensor) EmbeddingBag(indices, offsets *Tensor, mode BagMode, sampl
 	return c.EndAll(y, bagOf, size, highest)
 }
 
-// embeddingBagBackward records _embedding_bag_dense_backward_cuda: for sums and means the sorted kernels of the
+// embeddingBagBackward records _embedding_bag_dense_backward_cuda: for sums and means the sorted kernels of an
 // embedding's gradient, for maxima an addition at the rows of the maxima.
 func (g *Tensor) embeddingBagBackward(indices, highest *Tensor, mode BagMode, rows int64) *Tensor {
 	c := g.tape.Begin("_embedding_bag_dense_backward", g, indices)

@@ -6,21 +6,21 @@ import (
 	"slices"
 )
 
-// graphTask is one call of backward(): PyTorch's autograd engine on its device thread.
+// graphTask is one call of backward(): the work of PyTorch's autograd engine on its device thread.
 type graphTask struct {
 	t     *Tape
 	ready readyQueue
-	// after is called when the last node has run.
+	// after are functions to call after the last node.
 	after []func()
-	// outer is the call whose node started this one, if any. shared has the state of outer
-	// calls in the nodes that both wait for.
+	// outer is the backward call whose node started this one; nil if none did. shared holds the state of outer calls in
+	// nodes for which both wait.
 	outer  *graphTask
 	visit  int32
 	shared []pendingNode
 }
 
-// pendingNode is the state of a graphTask in a node: the number of gradients that the node still
-// waits for (deps), and the gradients that came.
+// pendingNode is the state of a node in a graphTask: the number of gradients for which it still waits (deps), and the
+// gradients that arrived.
 type pendingNode struct {
 	node  *Node
 	visit int32
@@ -29,7 +29,7 @@ type pendingNode struct {
 	flags nodeFlags
 }
 
-// readyQueue is a binary heap that orders nodes as ReadyQueue does: the latest one runs first.
+// readyQueue is a binary heap with the order of PyTorch's ReadyQueue: the node created last runs first.
 type readyQueue []*Node
 
 func (q *readyQueue) push(n *Node) {
@@ -70,7 +70,7 @@ func (q *readyQueue) pop() *Node {
 	return top
 }
 
-// Backward records loss.backward() of the scalar x, which leaves gradients in the leaves.
+// Backward records loss.backward() of the scalar x, which adds gradients to the leaves.
 func (x *Tensor) Backward() {
 	t := x.tape
 	at := t.location()
@@ -88,11 +88,11 @@ func (x *Tensor) Backward() {
 	}
 }
 
-// errNoGrad is the error that PyTorch raises in backward of a loss that depends on no parameter that trains.
+// errNoGrad is PyTorch's error for backward of a loss that depends on no trained parameter.
 var errNoGrad = errors.New("element 0 of tensors does not require grad and does not have a grad_fn: the loss does " +
 	"not depend on any trained parameter")
 
-// backward runs the graph behind roots with their given gradients.
+// backward runs the graph behind roots, starting with their gradients grads.
 func (t *Tape) backward(roots, grads []*Tensor) {
 	a := &t.autograd
 	a.visit++
@@ -135,8 +135,8 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 	t.node, t.place, t.python = at.node, at.place, at.python
 }
 
-// enterNode prepares a node for this call of backward(). Calls nest, since a checkpointed region runs one inside
-// another. The state of an outer call in the node is set aside until restoreNodes.
+// enterNode prepares a node for this call of backward(). Calls nest, since a checkpointed region runs another backward
+// inside. The state of an outer call in the node is stored until restoreNodes.
 func (g *graphTask) enterNode(n *Node) {
 	if g.outer != nil && n.visit >= g.outermost() {
 		g.shared = append(g.shared, pendingNode{
@@ -149,7 +149,7 @@ func (g *graphTask) enterNode(n *Node) {
 	n.visit, n.deps = g.visit, 0
 }
 
-// outermost returns the number (visit) of the outermost call of backward() that is running.
+// outermost returns the number (visit) of the outermost running call of backward().
 func (g *graphTask) outermost() int32 {
 	for g.outer != nil {
 		g = g.outer
@@ -157,7 +157,7 @@ func (g *graphTask) outermost() int32 {
 	return g.visit
 }
 
-// restoreNodes restores the state that enterNode set aside.
+// restoreNodes restores the state that enterNode stored.
 func (g *graphTask) restoreNodes() {
 	for i := range g.shared {
 		s := &g.shared[i]
@@ -167,7 +167,7 @@ func (g *graphTask) restoreNodes() {
 	}
 }
 
-// countDependencies computes how many gradients each reachable node waits for.
+// countDependencies counts the gradients for which each reachable node waits.
 func (g *graphTask) countDependencies(root *Node) {
 	if root.visit == g.visit {
 		return
@@ -197,8 +197,7 @@ func (g *graphTask) enqueue(n *Node) {
 	g.ready.push(n)
 }
 
-// accumulateInput adds a gradient, whose reference it takes over, to the sum that its target has
-// received so far (InputBuffer::add).
+// accumulateInput adds gradient x, of which it takes ownership, to its target's sum so far (InputBuffer::add).
 func (g *graphTask) accumulateInput(e edge, x *Tensor) {
 	grads := e.node.incoming()
 	old := grads[e.input]
@@ -231,7 +230,7 @@ func (g *graphTask) runWhere(n *Node) {
 	g.run(n)
 }
 
-// run executes one node and passes its results on.
+// run runs one node and passes its results on.
 func (g *graphTask) run(n *Node) {
 	t := g.t
 	t.node, t.place, t.op, t.native, t.fromPython = n.name, n.place, "", "", false
@@ -266,7 +265,7 @@ func (g *graphTask) run(n *Node) {
 	n.release()
 }
 
-// passGradient delivers a gradient, nil for none, with its reference.
+// passGradient passes gradient x, or nil, to its target. It takes ownership of x.
 func (g *graphTask) passGradient(e edge, x *Tensor) {
 	n := e.node
 	switch {
@@ -284,9 +283,9 @@ func (g *graphTask) passGradient(e edge, x *Tensor) {
 	}
 }
 
-// viewBackward runs the backward of a reshape or a transposition without an activation: the result is a view of the
-// incoming gradient, and nothing is allocated. It is a shortcut for speed, since many nodes are reshapes. It returns
-// nil for other nodes, and where a view does not suffice.
+// viewBackward runs the backward of a reshape or a transposition without a backward call: the result is a view of the
+// incoming gradient, and nothing is allocated. This is faster, since many nodes are reshapes. It returns nil for other
+// nodes and if a view does not suffice.
 func (n *Node) viewBackward() *Tensor {
 	x := n.grads[0]
 	if n.flags&(isReshape|isMatrixT) == 0 || x == nil || n.apply == nil || n.edges[0].node == nil {
@@ -302,7 +301,7 @@ func (n *Node) viewBackward() *Tensor {
 	if l == nil || x.dtype != want.dtype || !l.sameShape(want.layout) {
 		return nil
 	}
-	y := n.t.bareHeader(x.store, x.dtype, l, x.offset)
+	y := n.t.newBareHeader(x.store, x.dtype, l, x.offset)
 	y.setBase(x)
 	n.grads[0] = nil
 	n.releaseSaved()
@@ -310,7 +309,7 @@ func (n *Node) viewBackward() *Tensor {
 	return y.Retain()
 }
 
-// start takes over the gradients and unpacks the saved tensors; it returns nil if no gradient came at all.
+// start takes ownership of the gradients and unpacks the saved tensors. It returns nil if no gradient arrived.
 func (n *Node) start(grads []*Tensor) *Gradients {
 	if !slices.ContainsFunc(grads, func(x *Tensor) bool { return x != nil }) {
 		return nil
@@ -338,7 +337,7 @@ func (n *Node) start(grads []*Tensor) *Gradients {
 	return b
 }
 
-// padWithNil returns a slice of n nils, from nils if it is long enough.
+// padWithNil returns a slice of n nils; it reuses nils if that is long enough.
 func padWithNil(nils []*Tensor, n int) []*Tensor {
 	if n > len(nils) {
 		return make([]*Tensor, n)
@@ -346,7 +345,7 @@ func padWithNil(nils []*Tensor, n int) []*Tensor {
 	return nils[:n]
 }
 
-// unpack passes the tensors that the node has saved to b.
+// unpack passes the node's saved tensors to b.
 func (n *Node) unpack(b *Gradients) {
 	if n.inputs != manyInputs {
 		b.keeps = n.kept
@@ -359,8 +358,8 @@ func (n *Node) unpack(b *Gradients) {
 	}
 }
 
-// dropUnpacked releases the tensors that hooks returned for saved ones. Unlike tensors that
-// the node keeps, they are locals of its function.
+// dropUnpacked releases the tensors that saved-tensor hooks returned. Unlike tensors that the node saved, they are
+// locals of its function.
 func (n *Node) dropUnpacked(b *Gradients) {
 	if n.inputs != manyInputs {
 		return
@@ -372,7 +371,7 @@ func (n *Node) dropUnpacked(b *Gradients) {
 	}
 }
 
-// validate brings each gradient to the shape and type of its tensor (validate_outputs).
+// validate converts each gradient to the shape and type of its tensor (validate_outputs).
 func (g *graphTask) validate(n *Node, out []*Tensor) {
 	for i, e := range n.next() {
 		x := out[i]
@@ -402,5 +401,5 @@ func (g *graphTask) validate(n *Node, out []*Tensor) {
 	}
 }
 
-// Backward records torch.autograd.backward(roots, grads). The graph takes over gradients that nothing else holds.
+// Backward records torch.autograd.backward(roots, grads). The graph takes ownership of otherwise unused gradients.
 func Backward(roots, grads []*Tensor) { roots[0].tape.backward(roots, grads) }

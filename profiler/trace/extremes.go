@@ -2,7 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// AMax records x.amax(dims, keepdim); no dims takes the maximum of everything.
+// AMax records x.amax(dims, keepdim). Without dims, it is the maximum of all elements.
 func (x *Tensor) AMax(keep bool, dims ...int) *Tensor {
 	return x.extreme("amax", "AmaxBackward0", keep, dims)
 }
@@ -58,12 +58,12 @@ func evenlyDividedGrad(grad, input, value *Tensor) *Tensor {
 	return c.End(mask.Mul(share))
 }
 
-// MaxDim records x.max(dim, keepdim): the values and their indices.
+// MaxDim records x.max(dim, keepdim), which returns the values and their indices.
 func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
 	c := x.tape.Begin("max_dim", x)
 	shape, reduced := x.reducedShape([]int{dim}, keep)
 	values, indices = c.t.Alloc(x.dtype, shape...), c.t.Alloc(I64, shape...)
-	// The accumulator is a value and an index.
+	// The kernel's accumulator is a value and an index.
 	x.reduceScratch(c, reduced, x.dtype.Size(), 16, 4)
 	c.t.Launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
 	from := x.shape
@@ -72,8 +72,7 @@ func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
 	return c.EndPair(values, indices)
 }
 
-// selectionGrad records value_selecting_reduction_backward: zeros, into which the gradient is scattered at the selected
-// indices.
+// selectionGrad records value_selecting_reduction_backward: zeros, into which the gradient is scattered at the indices.
 func selectionGrad(grad *Tensor, shape []int64) *Tensor {
 	c := grad.tape.Begin("value_selecting_reduction_backward", grad)
 	z := c.t.Alloc(grad.dtype, shape...)
@@ -92,7 +91,7 @@ func (x *Tensor) argExtreme(op string, keep bool, dim []int) *Tensor {
 	return x.reduce(reduction{op: op, out: I64, accSize: 16}, dim, keep)
 }
 
-// Any records x.any(dims) of a boolean tensor; all allocates the same.
+// Any records x.any(dims) of a boolean tensor; x.all(dims) allocates the same.
 func (x *Tensor) Any(keep bool, dims ...int) *Tensor {
 	return x.reduce(reduction{op: "any", out: Bool, accSize: 1}, dims, keep)
 }
@@ -130,7 +129,7 @@ func logSumExpGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
 	return c.End(grad.Mul(weight))
 }
 
-// AMinMax records torch.aminmax(x), or of x along dims; it has no gradient.
+// AMinMax records torch.aminmax(x), of all elements or along dims. It has no gradient.
 func (x *Tensor) AMinMax(keep bool, dims ...int) (least, most *Tensor) {
 	c := x.tape.Begin("aminmax", x)
 	shape, _ := x.reducedShape(dims, keep)

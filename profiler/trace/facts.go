@@ -8,29 +8,29 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// Facts are properties of a recorded model besides its memory.
+// Facts are properties of a recorded model apart from its allocations.
 type Facts struct {
-	// Inputs are the batch, in the order in which it was brought to the device.
+	// Inputs are the tensors of the batch, in the order in which they were copied to the device.
 	Inputs []Input
-	// Attention has the kinds of calls of scaled_dot_product_attention, each once, in the order of first use.
+	// Attention lists the distinct calls of scaled_dot_product_attention, in the order of first use.
 	Attention []Attention
-	// Convolutions are the calls of cuDNN's convolutions, each once, in the order of first use.
+	// Convolutions lists the distinct convolution calls of cuDNN, in the order of first use.
 	Convolutions []Convolution
-	// Answered reports whether the recording had cuDNN's answers, even if not about these calls.
+	// Answered reports whether the recording had recorded answers of cuDNN, even if not about these calls.
 	Answered bool
-	// Managed is the size of state in managed memory (cudaMallocManaged), in bytes. The
-	// driver moves it to the device when a kernel uses it, and away when the device is full.
+	// Managed is the size in bytes of optimizer states in managed memory (cudaMallocManaged). The driver moves them to
+	// the device when a kernel uses them, and to the host when the device is full.
 	Managed int64
-	// HostSaved is the peak of the bytes that backward needs in host memory.
+	// HostSaved is the peak in bytes of tensors saved for backward in host memory.
 	HostSaved int64
-	// HostPinned is the same peak in page-locked blocks.
+	// HostPinned is the same peak, counted in page-locked blocks.
 	HostPinned int64
-	// Host counts the bytes offloaded for the whole of training.
+	// Host counts the host memory that offloading uses throughout training.
 	Host Host
-	// Uncast reports whether the recording is the same without autocast: only operators
-	// depend on it ([Tape.AutocastAlone]), and none cast a tensor.
+	// Uncast reports whether the recording is the same without autocast: only operators depend on autocast
+	// ([Tape.AutocastAlone]), and none of them cast a tensor.
 	Uncast bool
-	// Outputs is the size of a forward pass's outputs besides the loss, in bytes. The loop decides how long they live.
+	// Outputs is the size in bytes of a forward pass's outputs besides the loss, whose lifetime the loop determines.
 	Outputs int64
 }
 
@@ -40,31 +40,31 @@ type Input struct {
 	Shape []int64
 }
 
-// Convolution is a call of cuDNN.
+// Convolution is a convolution call of cuDNN.
 type Convolution struct {
 	Config    cudnn.Config
 	Direction cudnn.Direction
-	// Asked reports whether its workspace is cuDNN's own answer; otherwise it is modeled.
+	// Asked reports whether the workspace is cuDNN's own answer; otherwise it is modeled.
 	Asked bool
 }
 
-// Attention is a kind of call of scaled_dot_product_attention.
+// Attention describes calls of scaled_dot_product_attention.
 type Attention struct {
-	// Backend is the kernel family: "flash", "memory-efficient", "cuDNN" or
-	// "math", which materializes the probabilities.
+	// Backend is the kernel family: "flash", "memory-efficient", "cuDNN" or "math", which stores the attention
+	// probabilities.
 	Backend string
 	DType   DType
-	// HeadWidth is the width of a head of the query.
+	// HeadWidth is the size of a query head.
 	HeadWidth int64
 	Masked    bool
-	// Why is the reason that excludes faster kernels; empty if none is faster.
+	// Why is the reason that excludes faster kernels; empty if there are none.
 	Why string
 }
 
-// Managed adds bytes of CUDA managed memory, which the driver pages and the caching allocator does not see.
+// Managed counts bytes of CUDA managed memory, which the driver pages and the caching allocator does not allocate.
 func (t *Tape) Managed(bytes int64) { t.facts.Managed += bytes }
 
-// AddOutputs adds the outputs of a forward pass besides the loss to the facts.
+// AddOutputs counts the outputs of a forward pass besides the loss.
 func (t *Tape) AddOutputs(xs ...*Tensor) {
 	t.facts.Outputs = max(t.facts.Outputs, lists.Sum(xs, (*Tensor).Bytes))
 }
@@ -76,10 +76,10 @@ func (t *Tape) Facts() Facts {
 	return f
 }
 
-// AutocastAlone declares that autocast affects the recording only through its regions.
+// AutocastAlone declares that autocast affects the recording only through operators in its regions.
 func (t *Tape) AutocastAlone() { t.facts.Uncast = true }
 
-// input adds a tensor that lives from set-up on, if it belongs to the batch.
+// input adds a tensor that was allocated in set-up, if it belongs to the batch.
 func (f *Facts) input(t *Tape, x *Tensor) {
 	if s := x.store; t.step < 0 && !s.blank && t.prog.Buffers[s.buffer].Class == program.Batch {
 		f.Inputs = append(f.Inputs, Input{x.dtype, slices.Clone(x.shape)})

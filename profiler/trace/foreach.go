@@ -6,18 +6,18 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Operators over lists of tensors, and pointwise operators without autograd, for optimizers,
-// gradient clipping and loss scaling.
+// Operators on lists of tensors, and pointwise operators without autograd, for optimizers, clipping and loss scaling.
 
 // multiTensorChunk is the number of elements that a block of multi_tensor_apply processes (kChunkSize of
 // ATen/native/cuda/MultiTensorApply.cuh).
 const multiTensorChunk = 65536
 
-// multiTensorMax is the largest number of tensors in one launch, by the number of lists (depth_to_max_tensors, there).
+// multiTensorMax is the largest number of tensors in one launch, by the number of lists (depth_to_max_tensors in the
+// same file).
 var multiTensorMax = [...]int{110, 64, 48, 36, 30}
 
-// ForeachNew records torch._foreach_<op>, which returns a list: one result like each tensor
-// of the first list. The caller must name the results (see [Frame.BindList]) or discard them.
+// ForeachNew records torch._foreach_<op>, which returns a list with a result for each tensor of the first list. The
+// caller must bind the results (see [Frame.BindList]) or discard them.
 func ForeachNew(op string, flops int64, args ...[]*Tensor) []*Tensor {
 	if len(args[0]) == 0 {
 		return nil
@@ -29,7 +29,7 @@ func ForeachNew(op string, flops int64, args ...[]*Tensor) []*Tensor {
 	return c.EndAll(out...)
 }
 
-// beginForeach enters an operator over lists, of which xs is one, on their GPU.
+// beginForeach starts a call of an operator on lists, on the GPU of the list xs.
 func (t *Tape) beginForeach(op string, xs []*Tensor) *Call {
 	c := t.Begin(op)
 	if t.ranks.spread != nil {
@@ -39,7 +39,7 @@ func (t *Tape) beginForeach(op string, xs []*Tensor) *Call {
 }
 
 // ForeachUpdate records torch._foreach_<op>_ with flops operations per element. It reads and writes the tensors of out,
-// and reads the lists of the same length; shorter lists hold scalars, whose reads do not count.
+// and reads lists of the same length. Shorter lists hold scalars, whose reads do not count.
 func ForeachUpdate(op string, flops int64, out []*Tensor, lists ...[]*Tensor) {
 	if len(out) == 0 {
 		return
@@ -50,8 +50,8 @@ func ForeachUpdate(op string, flops int64, out []*Tensor, lists ...[]*Tensor) {
 	c.Finish()
 }
 
-// launchForeach launches the kernels of an operator over lists: each takes as
-// many tensors as fit the arguments of a kernel.
+// launchForeach launches the kernels of an operator on lists. Each kernel processes as many tensors as fit its
+// arguments.
 func (t *Tape) launchForeach(flops int64, out []*Tensor, lists [][]*Tensor) {
 	most := multiTensorMax[min(len(lists), len(multiTensorMax))-1]
 	for from := 0; from < len(out); from += most {
@@ -79,7 +79,7 @@ func ForeachNorm(xs []*Tensor) []*Tensor {
 	return c.EndAll(out...)
 }
 
-// normPartials returns the partial results of the norms of a list.
+// normPartials allocates the partial results of the norms of a list.
 func (t *Tape) normPartials(c *Call, xs []*Tensor) *Tensor {
 	most, all := int64(0), int64(0)
 	for _, x := range xs {
@@ -100,25 +100,25 @@ func (t *Tape) normPartials(c *Call, xs []*Tensor) *Tensor {
 // TotalNumel returns the number of elements of all tensors.
 func TotalNumel(xs []*Tensor) int64 { return lists.Sum(xs, (*Tensor).Numel) }
 
-// Pointwise records operator op element by element into a new tensor, without autograd.
+// Pointwise records the elementwise operator op with a new result, without autograd.
 func Pointwise(op string, flops int64, xs ...*Tensor) *Tensor {
 	t := xs[0].tape
 	c := t.Begin(op, xs...)
 	return c.End(t.Map(op, resultType(xs...), flops, xs...))
 }
 
-// Update records operator op in place, without autograd: it reads out and xs element by
-// element and writes out, which it returns.
+// Update records the elementwise operator op in place, without autograd: it reads out and xs, writes out, and returns
+// out.
 func Update(op string, flops int64, out *Tensor, xs ...*Tensor) *Tensor {
 	c := out.tape.Begin(op, append([]*Tensor{out}, xs...)...)
 	c.t.LaunchElementwise(out, flops, append([]*Tensor{out}, xs...)...)
 	return c.End(out)
 }
 
-// Compare records a comparison of x with a number, whose result is a mask.
+// Compare records a comparison of x with a number, which returns a mask.
 func Compare(op string, x *Tensor) *Tensor { return x.CompareScalar(op) }
 
-// VectorNorm records torch.linalg.vector_norm of x over dims, all if none are given, without autograd.
+// VectorNorm records torch.linalg.vector_norm of x over dims, or all dimensions, without autograd.
 func VectorNorm(x *Tensor, keep bool, dims ...int) *Tensor {
 	return x.reduce(reduction{op: "linalg_vector_norm", out: x.dtype, accSize: x.dtype.accumulate().Size()}, dims, keep)
 }

@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// formulaFunc is a compiled formula: it computes the value from the tensors that its names refer to. grad is first.
+// formulaFunc is a compiled formula. It computes the value from the tensors of its names; grad is the first.
 type formulaFunc func(xs []*Tensor) *Tensor
 
-// compiler turns formulas of derivatives.yaml and FunctionsManual.cpp into code that records them. They are written as
-// in C++, which for these is also an expression of Go. Temporaries appear in the order in which GCC evaluates: the
-// right operand before the left, the last argument before the first, but the object of a method before its arguments.
+// compiler compiles formulas of derivatives.yaml and FunctionsManual.cpp to functions that record them. The formulas
+// are C++ expressions that are also Go expressions. Temporaries are created in GCC's order of evaluation: the right
+// operand before the left, the last argument before the first, but a method's object before its arguments.
 type compiler struct {
 	places  map[string]int // of tensors
 	numbers []string       // names of arguments that are numbers
 }
 
-// operand is a part of a formula: a tensor, or a number if value is nil.
-type operand struct {
+// formulaOperand is a subexpression of a formula: a tensor, or a number if value is nil.
+type formulaOperand struct {
 	value  formulaFunc
 	number float64
 }
@@ -41,19 +41,19 @@ func (c *compiler) tensor(formula string) formulaFunc {
 	return o.value
 }
 
-func (c *compiler) expression(e ast.Expr) operand {
+func (c *compiler) expression(e ast.Expr) formulaOperand {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
 		return c.expression(e.X)
 	case *ast.BasicLit:
 		n, _ := strconv.ParseFloat(e.Value, 64)
-		return operand{number: n}
+		return formulaOperand{number: n}
 	case *ast.Ident:
 		return c.name(e.Name)
 	case *ast.UnaryExpr:
-		return negated(c.expression(e.X))
+		return negate(c.expression(e.X))
 	case *ast.BinaryExpr:
-		return binary(e.Op, c.expression(e.X), c.expression(e.Y))
+		return binaryOperation(e.Op, c.expression(e.X), c.expression(e.Y))
 	case *ast.CallExpr:
 		return c.call(e)
 	default:
@@ -61,41 +61,41 @@ func (c *compiler) expression(e ast.Expr) operand {
 	}
 }
 
-func (c *compiler) name(name string) operand {
+func (c *compiler) name(name string) formulaOperand {
 	if i, ok := c.places[name]; ok {
-		return operand{value: func(xs []*Tensor) *Tensor { return xs[i] }}
+		return formulaOperand{value: func(xs []*Tensor) *Tensor { return xs[i] }}
 	}
 	if !slices.Contains(c.numbers, name) && !strings.HasPrefix(name, "M_") {
 		panic("trace: formula with unknown name " + name)
 	}
-	return operand{}
+	return formulaOperand{}
 }
 
-func negated(x operand) operand {
+func negate(x formulaOperand) formulaOperand {
 	if x.value == nil {
-		return operand{number: -x.number}
+		return formulaOperand{number: -x.number}
 	}
-	return operand{value: func(xs []*Tensor) *Tensor { return x.value(xs).Neg() }}
+	return formulaOperand{value: func(xs []*Tensor) *Tensor { return x.value(xs).Neg() }}
 }
 
-// arithmetic is an operator of formulas: on two tensors, on a tensor and a number, and on a number and a tensor.
-type arithmetic struct {
+// formulaArithmetic is a binary operator in formulas: for two tensors, a tensor and a number, a number and a tensor.
+type formulaArithmetic struct {
 	tensors                    func(x, y *Tensor) *Tensor
 	tensorNumber, numberTensor func(x *Tensor) *Tensor
 }
 
-func arithmeticOf(op token.Token) arithmetic {
+func arithmeticOf(op token.Token) formulaArithmetic {
 	switch op {
 	case token.ADD:
-		return arithmetic{(*Tensor).Add, (*Tensor).AddScalar, (*Tensor).AddScalar}
+		return formulaArithmetic{(*Tensor).Add, (*Tensor).AddScalar, (*Tensor).AddScalar}
 	case token.SUB:
-		return arithmetic{(*Tensor).Sub, (*Tensor).AddScalar, (*Tensor).RSubScalar}
+		return formulaArithmetic{(*Tensor).Sub, (*Tensor).AddScalar, (*Tensor).RSubScalar}
 	case token.MUL:
-		return arithmetic{(*Tensor).Mul, (*Tensor).MulScalar, (*Tensor).MulScalar}
+		return formulaArithmetic{(*Tensor).Mul, (*Tensor).MulScalar, (*Tensor).MulScalar}
 	case token.QUO:
-		return arithmetic{(*Tensor).Div, (*Tensor).DivScalar, (*Tensor).numberDividedBy}
+		return formulaArithmetic{(*Tensor).Div, (*Tensor).DivScalar, (*Tensor).numberDividedBy}
 	case token.AND:
-		return arithmetic{tensors: (*Tensor).And}
+		return formulaArithmetic{tensors: (*Tensor).And}
 	case token.EQL:
 		return comparison("eq")
 	case token.GEQ:
@@ -107,8 +107,8 @@ func arithmeticOf(op token.Token) arithmetic {
 	}
 }
 
-func comparison(op string) arithmetic {
-	return arithmetic{
+func comparison(op string) formulaArithmetic {
+	return formulaArithmetic{
 		tensors:      func(x, y *Tensor) *Tensor { return x.compare(op, y) },
 		tensorNumber: func(x *Tensor) *Tensor { return x.CompareScalar(op) },
 	}
@@ -121,25 +121,25 @@ func (x *Tensor) numberDividedBy() *Tensor {
 	return y
 }
 
-func binary(op token.Token, x, y operand) operand {
+func binaryOperation(op token.Token, x, y formulaOperand) formulaOperand {
 	f := arithmeticOf(op)
 	switch {
 	case x.value == nil && y.value == nil:
-		return operand{}
+		return formulaOperand{}
 	case y.value == nil:
-		return operand{value: func(xs []*Tensor) *Tensor { return f.tensorNumber(x.value(xs)) }}
+		return formulaOperand{value: func(xs []*Tensor) *Tensor { return f.tensorNumber(x.value(xs)) }}
 	case x.value == nil:
-		return operand{value: func(xs []*Tensor) *Tensor { return f.numberTensor(y.value(xs)) }}
+		return formulaOperand{value: func(xs []*Tensor) *Tensor { return f.numberTensor(y.value(xs)) }}
 	}
-	return operand{value: func(xs []*Tensor) *Tensor {
+	return formulaOperand{value: func(xs []*Tensor) *Tensor {
 		right := y.value(xs)
 		return f.tensors(x.value(xs), right)
 	}}
 }
 
 // call compiles f(x, ...) and x.f(...).
-func (c *compiler) call(e *ast.CallExpr) operand {
-	var args []operand
+func (c *compiler) call(e *ast.CallExpr) formulaOperand {
+	var args []formulaOperand
 	var name string
 	method := false
 	switch f := e.Fun.(type) {
@@ -153,13 +153,13 @@ func (c *compiler) call(e *ast.CallExpr) operand {
 		args = append(args, c.expression(a))
 	}
 	if name == "sqrt" && args[0].value == nil {
-		return operand{}
+		return formulaOperand{}
 	}
-	return operand{value: apply(functionFunc(name, args), args, method)}
+	return formulaOperand{value: apply(functionFunc(name, args), args, method)}
 }
 
 // apply evaluates arguments in GCC's order and calls f with the tensors among them.
-func apply(f func(xs []*Tensor) *Tensor, args []operand, method bool) formulaFunc {
+func apply(f func(xs []*Tensor) *Tensor, args []formulaOperand, method bool) formulaFunc {
 	var values []formulaFunc
 	for _, a := range args {
 		if a.value != nil {
@@ -182,9 +182,9 @@ func apply(f func(xs []*Tensor) *Tensor, args []operand, method bool) formulaFun
 	}
 }
 
-// functionFunc finds what a formula calls: an operation that is code, a kernel of a backward pass,
-// a function that has a formula itself, or an operator.
-func functionFunc(name string, args []operand) func(xs []*Tensor) *Tensor {
+// functionFunc finds the function that a formula calls: an operation in Go code, a backward kernel, a function with its
+// own formula, or an operator.
+func functionFunc(name string, args []formulaOperand) func(xs []*Tensor) *Tensor {
 	if name == "pow" && args[len(args)-1].value == nil {
 		exponent := args[len(args)-1].number
 		return func(xs []*Tensor) *Tensor { return xs[0].Pow(exponent) }
@@ -201,7 +201,7 @@ func functionFunc(name string, args []operand) func(xs []*Tensor) *Tensor {
 	panic("trace: formula calls unknown function " + name)
 }
 
-// operatorFunc returns the function with a name that formulas call and that is Go code; nil if there is none.
+// operatorFunc returns the Go function for a name in formulas; nil if there is none.
 func operatorFunc(name string) func(xs []*Tensor) *Tensor {
 	switch name {
 	case "conj":
@@ -237,7 +237,7 @@ func operatorFunc(name string) func(xs []*Tensor) *Tensor {
 	return nil
 }
 
-// identifiers returns the names in a formula, each once.
+// identifiers returns the distinct names in a formula.
 func identifiers(formula string) []string {
 	e, err := parser.ParseExpr(formula)
 	if err != nil {
@@ -253,7 +253,7 @@ func identifiers(formula string) []string {
 	return slices.Collect(maps.Keys(names))
 }
 
-// declaredNames are the names of a schema's arguments, in its order.
+// declaredNames are the names of a schema's tensor arguments and other arguments, in order.
 type declaredNames struct{ tensors, numbers []string }
 
 // declaredArguments reads the names of tensors and others from a schema.
@@ -272,5 +272,5 @@ func declaredArguments(schema string) (d declaredNames) {
 	return d
 }
 
-// tensor returns the index of a tensor among the tensors, -1 for the result.
+// tensor returns the index of a name among the tensor arguments; -1 for the result.
 func (d *declaredNames) tensor(name string) int { return slices.Index(d.tensors, name) }

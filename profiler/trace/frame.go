@@ -2,28 +2,26 @@ package trace
 
 import "slices"
 
-// Frame is a Python frame: it holds the tensors that a model's code names. A named tensor lives until the name is
-// reassigned or the frame ends. An unnamed one dies right after the operator that uses it.
+// Frame is a Python frame. It holds the tensors that are bound to variables of the model's code. Such a tensor lives
+// until the variable is reassigned or the frame ends. Another tensor is freed right after the operator that uses it.
 //
-//	y := f.Bind(conv.Forward(f, x))   // y = conv(x)
-//	f.Set(&y, y.ReLU())              // y = relu(y)
+// y := f.Bind(conv.Forward(f, x))   // y = conv(x)        f.Set(&y, y.ReLU())              // y = relu(y)
 type Frame struct {
 	t     *Tape
 	names []*Tensor
 	held  []*Tensor // the argument tuple of a module call
-	// wrapper belongs to the module that runs in the frame; nil for most.
+	// wrapper is the wrapper (FSDP, DDP) of the module that runs in the frame; nil for most.
 	wrapper Wrapper
-	// style is how the frame's module receives its argument.
+	// style is the way in which the frame's module receives its argument under tensor parallelism.
 	style              Style
 	python, subclassed bool
 	place              *place
-	// placed reports whether the frame's module has a GPU of its own; before is the caller's GPU, see
-	// [Tape.SetDeviceMap].
+	// placed reports whether the frame's module has its own GPU; before is the caller's GPU, see [Tape.SetDeviceMap].
 	placed bool
 	before StagePart
 }
 
-// Frame opens the outermost frame of a recording.
+// Frame opens the outermost Python frame of a recording.
 func (t *Tape) Frame() *Frame { return t.enter() }
 
 func (t *Tape) enter() *Frame {
@@ -38,17 +36,17 @@ func (t *Tape) enter() *Frame {
 	return f
 }
 
-// Tape returns the recording the frame belongs to.
+// Tape returns the tape on which the frame is recorded.
 func (f *Frame) Tape() *Tape { return f.t }
 
-// Bind binds a new name to x, as an assignment does.
+// Bind binds x to a new variable, as an assignment does.
 func (f *Frame) Bind(x *Tensor) *Tensor {
 	x.alive()
 	f.names = append(f.names, x.Retain())
 	return x
 }
 
-// BindEach binds a name to each of several results; nil ones (None) are skipped.
+// BindEach binds each of several results to a variable; nil ones (None) are skipped.
 func (f *Frame) BindEach(xs ...*Tensor) {
 	for _, x := range xs {
 		if x != nil {
@@ -57,7 +55,7 @@ func (f *Frame) BindEach(xs ...*Tensor) {
 	}
 }
 
-// BindAll binds a name to each of xs, as a list under a name holds them.
+// BindAll binds each of xs to a variable, as a list in a variable holds them.
 func (f *Frame) BindAll(xs []*Tensor) []*Tensor {
 	for _, x := range xs {
 		f.Bind(x)
@@ -65,8 +63,7 @@ func (f *Frame) BindAll(xs []*Tensor) []*Tensor {
 	return xs
 }
 
-// BindList binds a name to a list of tensors. When the name ends, the list
-// releases its last element first, as Python's does.
+// BindList binds a list of tensors to a variable. When that ends, the list releases its last element first.
 func (f *Frame) BindList(xs []*Tensor) []*Tensor {
 	for _, x := range slices.Backward(xs) {
 		f.Bind(x)
@@ -74,7 +71,7 @@ func (f *Frame) BindList(xs []*Tensor) []*Tensor {
 	return xs
 }
 
-// DelList unbinds a list that BindList has bound.
+// DelList deletes a variable that BindList has bound to a list.
 func (f *Frame) DelList(xs []*Tensor) {
 	if len(xs) == 0 {
 		return
@@ -89,7 +86,7 @@ func (f *Frame) DelList(xs []*Tensor) {
 	}
 }
 
-// Discard frees results that an expression statement leaves unused.
+// Discard frees the unused results of an expression statement.
 func (f *Frame) Discard(xs ...*Tensor) { discardTensors(xs) }
 
 func discardTensors(xs []*Tensor) {
@@ -100,8 +97,8 @@ func discardTensors(xs []*Tensor) {
 	}
 }
 
-// Output passes a model's outputs to the training loop. The first is the loss, nil if the model computes none. The loop
-// may keep the outputs ([Tape.KeepOutputs]); otherwise all except the loss are freed unless something else holds them.
+// Output passes a model's outputs to the training loop. The first is the loss; nil if the model computes none. The loop
+// may keep the outputs ([Tape.KeepOutputs]). Otherwise all except the loss are freed unless something else holds them.
 func (t *Tape) Output(xs ...*Tensor) {
 	t.AddOutputs(xs[1:]...)
 	if xs[0] == nil {
@@ -114,10 +111,10 @@ func (t *Tape) Output(xs ...*Tensor) {
 	discardTensors(xs[1:])
 }
 
-// KeepOutputs sets a function that binds models' outputs ([Tape.Output]); nil frees them.
+// KeepOutputs sets the function that binds models' outputs to variables ([Tape.Output]); nil frees the outputs.
 func (t *Tape) KeepOutputs(keep func(xs []*Tensor)) { t.keepOutputs = keep }
 
-// Set binds the name *p to x; the tensor it was bound to before loses a reference.
+// Set assigns x to the variable *p; the tensor that it held loses a reference.
 func (f *Frame) Set(p **Tensor, x *Tensor) *Tensor {
 	x.alive()
 	x.Retain()
@@ -134,7 +131,7 @@ func (f *Frame) Set(p **Tensor, x *Tensor) *Tensor {
 	return x
 }
 
-// Del unbinds names, as Python's del does.
+// Del deletes variables, as Python's del does.
 func (f *Frame) Del(ps ...**Tensor) {
 	for _, p := range ps {
 		f.unbind(*p)
@@ -142,7 +139,7 @@ func (f *Frame) Del(ps ...**Tensor) {
 	}
 }
 
-// End closes the frame and releases its names, in the order they were bound. Results outlive it.
+// End closes the frame and releases its variables, in the order in which they were bound. Results outlive the frame.
 func (f *Frame) End(results ...*Tensor) {
 	for _, r := range results {
 		r.alive()
@@ -184,23 +181,23 @@ func (f *Frame) ReturnPair(a, b *Tensor) (*Tensor, *Tensor) {
 	return a, b
 }
 
-// Module is a callable with one tensor as argument, as nn.Module.__call__ is.
+// Module is a callable with one tensor as its argument, like nn.Module.__call__.
 type Module interface {
 	Forward(f *Frame, x *Tensor) *Tensor
 }
 
-// Call runs m on x. The argument tuple holds x until the call returns.
+// Call calls m with x. The argument tuple holds x until the call returns.
 func (f *Frame) Call(m Module, x *Tensor) *Tensor {
 	g := f.ModuleFrame(m, x)
 	return g.Return(m.Forward(g, g.ParallelInput(g.ToModuleGPU(x))))
 }
 
-// CallFrame opens the frame of a module call with any number of arguments;
-// the caller runs the body and ends it. Nil arguments are skipped.
+// CallFrame opens the frame of a module call with any number of arguments. The caller runs the module's code and ends
+// the frame. Nil arguments are skipped.
 func (f *Frame) CallFrame(args ...*Tensor) *Frame { return f.t.callFrame(args) }
 
 func (t *Tape) callFrame(args []*Tensor) *Frame {
-	g := t.funcFrame(args...)
+	g := t.functionFrame(args...)
 	g.held = append(g.held, g.names...)
 	for _, x := range g.held {
 		x.Retain()
@@ -208,7 +205,7 @@ func (t *Tape) callFrame(args []*Tensor) *Frame {
 	return g
 }
 
-// Pass binds the name *x to the result of each module in turn: x = a(x); x = b(x).
+// Pass assigns the result of each module to the variable *x in turn: x = a(x); x = b(x).
 func (f *Frame) Pass(x **Tensor, modules ...Module) {
 	for _, m := range modules {
 		f.Set(x, f.Call(m, *x))
@@ -222,11 +219,11 @@ func (f *Frame) ModuleFrame(m any, args ...*Tensor) *Frame {
 	return g
 }
 
-// FuncFrame opens the frame of a plain Python function. Its arguments belong to the callee
-// alone, so reassigning a parameter frees the argument.
-func (f *Frame) FuncFrame(args ...*Tensor) *Frame { return f.t.funcFrame(args...) }
+// FunctionFrame opens the frame of a plain Python function. Only the function holds its arguments, so reassigning a
+// parameter frees the argument.
+func (f *Frame) FunctionFrame(args ...*Tensor) *Frame { return f.t.functionFrame(args...) }
 
-func (t *Tape) funcFrame(args ...*Tensor) *Frame {
+func (t *Tape) functionFrame(args ...*Tensor) *Frame {
 	g := t.enter()
 	for _, x := range args {
 		if x != nil {
@@ -237,12 +234,12 @@ func (t *Tape) funcFrame(args ...*Tensor) *Frame {
 	return g
 }
 
-// SetModule sets the module whose code the frame runs, if the module knows its path.
+// SetModule sets the module whose code the frame runs, if the module has a path.
 func (f *Frame) SetModule(m any) {
 	if p, ok := m.(interface{ ModulePath() *Path }); ok {
 		f.t.place = f.t.placeOn(p.ModulePath())
 		if f.t.wrappers != nil {
-			f.wrapped(p.ModulePath())
+			f.enterWrapper(p.ModulePath())
 		}
 		if f.t.ranks.spread != nil {
 			f.enterModule(p.ModulePath())
@@ -253,7 +250,7 @@ func (f *Frame) SetModule(m any) {
 	}
 }
 
-// SetAll binds the names *ps to xs, as reassigning a name of a list or a dict does.
+// SetAll assigns xs to the variables *ps, as reassigning the elements of a list or a dict does.
 func (f *Frame) SetAll(ps *[]*Tensor, xs []*Tensor) {
 	old := *ps
 	*ps = f.BindAll(xs)
@@ -262,7 +259,7 @@ func (f *Frame) SetAll(ps *[]*Tensor, xs []*Tensor) {
 	}
 }
 
-// unbind removes the name that was bound to x.
+// unbind removes the variable that holds x.
 func (f *Frame) unbind(x *Tensor) {
 	i := slices.Index(f.names, x)
 	if i < 0 {
@@ -272,17 +269,17 @@ func (f *Frame) unbind(x *Tensor) {
 	x.Release()
 }
 
-// A Slot is an entry of a Python dict that is passed to calls, which fill it. Frames and
-// checkpoints hold it like a tensor; when the last of them releases it, its tensor is released too.
+// A Slot is an entry of a Python dict that is passed to calls, which assign it. Frames and checkpoints hold it like a
+// tensor. When the last of them releases it, its tensor is released, too.
 type Slot struct{ handle *Tensor }
 
-// NewSlot binds a name to an empty slot.
+// NewSlot binds an empty slot to a variable.
 func (f *Frame) NewSlot() *Slot { return &Slot{f.Bind(f.t.Empty(F32, 0))} }
 
-// Handle returns the tensor that a checkpoint captures to keep the slot.
+// Handle returns the tensor that a checkpoint captures to hold the slot.
 func (s *Slot) Handle() *Tensor { return s.handle }
 
-// Fill replaces the slot's tensor with x.
+// Fill sets the slot's tensor to x.
 func (s *Slot) Fill(x *Tensor) {
 	if s.handle.tape.autograd.hooks.unwinding {
 		return

@@ -7,12 +7,12 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// gpus are the GPUs that a recording serves: its own and [Options.Others]. On most GPUs a step differs only in the
-// scratch memory of some kernels, so one recording serves them all. Where PyTorch or a library reads a property of the
-// GPU, the recorder compares it on all of them ([GPUProperty], [Tape.sizedByGPU]). A GPU that would behave differently
-// is dropped: it needs a recording of its own.
+// gpus are the GPUs for which a recording is valid: its own and [Options.Others]. On most GPUs a step differs only in
+// the scratch memory of some kernels, so one recording is valid for all. Where PyTorch or a library reads a property of
+// the GPU, the recorder compares it on all of them ([GPUProperty], [Tape.sizedByGPU]). A GPU that would behave
+// differently is removed, and needs its own recording.
 type gpus struct {
-	// all begins with the recording's own GPU.
+	// all are the GPUs, the recording's own first.
 	all  []GPU
 	lost []bool
 	// sized are the buffers whose size differs between GPUs.
@@ -31,7 +31,7 @@ func newGPUs(own GPU, others []GPU) gpus {
 	return b
 }
 
-// GPUProperty returns a property of the tape's GPU. Other GPUs with another value are dropped from the recording.
+// GPUProperty returns a property of the tape's GPU. GPUs with another value are removed from the recording.
 func GPUProperty[T comparable](t *Tape, of func(GPU) T) T {
 	own := of(t.gpus.all[0])
 	for i, b := range t.gpus.all[1:] {
@@ -40,13 +40,12 @@ func GPUProperty[T comparable](t *Tape, of func(GPU) T) T {
 	return own
 }
 
-// atLeast reports whether the GPU has a compute capability, in tenths.
+// atLeast reports whether the GPU has at least a compute capability (times ten).
 func (t *Tape) atLeast(capability int) bool {
 	return GPUProperty(t, func(gpu GPU) bool { return gpu.Capability >= capability })
 }
 
-// GPU returns the GPU of the recording. The caller may depend on any of its properties, so from then on the recording
-// serves no other GPU.
+// GPU returns the tape's GPU. The caller may depend on any property, so the recording is then valid for no other GPU.
 func (t *Tape) GPU() GPU {
 	for i := range t.gpus.lost[1:] {
 		t.gpus.lost[i+1] = true
@@ -54,8 +53,8 @@ func (t *Tape) GPU() GPU {
 	return t.gpus.all[0]
 }
 
-// sizedByGPU allocates a buffer whose size depends on the GPU, by its index in gpus.all. A GPU with zero bytes does not
-// allocate it, and nothing else may depend on it. It reports whether any GPU allocates it.
+// sizedByGPU allocates a buffer whose bytes depend on the GPU, given by its index in gpus.all. A GPU with zero bytes
+// does not allocate it, and nothing else may depend on that. It reports whether any GPU allocates the buffer.
 func (t *Tape) sizedByGPU(bytes func(gpu int) int64, allocate func(bytes int64) *Tensor) bool {
 	own := bytes(0)
 	some, same := own, true
@@ -86,15 +85,15 @@ func (t *Tape) sizedByGPU(bytes func(gpu int) int64, allocate func(bytes int64) 
 	return true
 }
 
-// OtherPrograms are the programs of a recording on [Options.Others]. They share the tables in which they do not
-// differ with the program of the recording's own GPU, and end with it.
+// OtherPrograms are the programs of a recording on [Options.Others]. They share tables with the program of the tape's
+// own GPU and are valid as long as that.
 type OtherPrograms struct {
 	gpus
-	// whole has the instructions of all GPUs, and the sizes on the recording's own.
+	// whole has the instructions for all GPUs, with the sizes on the tape's own GPU.
 	whole program.Program
 }
 
-// programs returns the programs of the other GPUs, and makes p the program of the tape's own.
+// programs returns the programs for the other GPUs, and reduces p to the program for the tape's own GPU.
 func (b *gpus) programs(p *program.Program) *OtherPrograms {
 	o := &OtherPrograms{*b, *p}
 	if gone := b.absent(0); len(gone) > 0 {
@@ -103,7 +102,7 @@ func (b *gpus) programs(p *program.Program) *OtherPrograms {
 	return o
 }
 
-// ProgramOf builds the program on another GPU, by its index; nil if that GPU needs a recording of its own.
+// ProgramOf returns the program for another GPU, by index; nil if that GPU needs its own recording.
 func (o *OtherPrograms) ProgramOf(other int) *program.Program {
 	if !o.IsUsable(other) {
 		return nil
@@ -115,12 +114,12 @@ func (o *OtherPrograms) ProgramOf(other int) *program.Program {
 	return &p
 }
 
-// IsUsable reports whether the recording serves another GPU, by its index, or its own for -1.
+// IsUsable reports whether the recording is valid for another GPU, by index, or the tape's own for -1.
 func (o *OtherPrograms) IsUsable(other int) bool {
 	return o != nil && other+1 < len(o.all) && !o.lost[other+1]
 }
 
-// Sizes returns the sizes that differ between GPUs, on another GPU by its index, or on the recording's own for -1. GPUs
+// Sizes returns the buffer sizes that differ between GPUs, for another GPU by index, or the tape's own for -1. GPUs
 // with equal sizes have equal programs.
 func (o *OtherPrograms) Sizes(other int) []int64 {
 	return lists.Map(o.sized, func(s sizedBuffer) int64 { return s.bytes[other+1] })
@@ -160,9 +159,9 @@ func withoutBuffers(all []program.Instruction, gone map[uint32]bool) []program.I
 	return kept
 }
 
-// GPU has the properties of a GPU that decide how much PyTorch and its libraries allocate.
+// GPU holds the properties of a GPU that determine allocations of PyTorch and its libraries.
 type GPU struct {
-	// Name is the catalog's name, such as "rtx-5060-ti".
+	// Name is the name in the catalog, such as "rtx-5060-ti".
 	Name string
 	// Capability is the compute capability times ten: 120 for 12.0.
 	Capability int
@@ -170,6 +169,6 @@ type GPU struct {
 	SMs int
 	// ThreadsPerSM is the largest number of resident threads of a multiprocessor.
 	ThreadsPerSM int
-	// Memory is the memory the driver reports, in bytes.
+	// Memory is the memory size in bytes that the driver reports.
 	Memory int64
 }

@@ -2,18 +2,18 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// A Wrapper runs around the forward pass of a module, as forward hooks do.
+// A Wrapper runs before and after the forward pass of a module, as forward hooks do.
 type Wrapper interface {
 	// Enter is called with the arguments before the module's code runs.
 	Enter(args []*Tensor)
-	// Inputs returns the type that floating-point arguments are cast to, if they are.
+	// Inputs returns the type to which floating-point arguments are cast; cast is false if they are not.
 	Inputs() (d DType, cast bool)
-	// Leave is called with the results when the code has returned and its names have ended.
-	// The arguments still live. Results may be nil.
+	// Leave is called with the results after the module's code has returned and its variables were released. The
+	// arguments are still alive. Results may be nil.
 	Leave(results []*Tensor)
 }
 
-// Wrap registers a wrapper around the calls of a module.
+// Wrap registers a wrapper for the calls of the module at path p.
 func (t *Tape) Wrap(p *Path, w Wrapper) {
 	if t.wrappers == nil {
 		t.wrappers = map[*Path]Wrapper{}
@@ -21,8 +21,8 @@ func (t *Tape) Wrap(p *Path, w Wrapper) {
 	t.wrappers[p] = w
 }
 
-// wrapped enters the wrapper of the module whose code the frame runs.
-func (f *Frame) wrapped(p *Path) {
+// enterWrapper calls Enter of the wrapper of the module whose code the frame runs.
+func (f *Frame) enterWrapper(p *Path) {
 	w := f.t.wrappers[p]
 	if w == nil || f.wrapper != nil {
 		return
@@ -42,19 +42,20 @@ func (f *Frame) Argument(x *Tensor) *Tensor {
 	return x
 }
 
-// hook runs a Python function that autograd calls.
+// hook runs a Python function that autograd calls as a hook.
 func (t *Tape) hook(f func()) {
 	at := t.location()
-	t.resume(location{op: "-", native: "-", place: t.placeOf("", ""), python: true})
+	t.resume(codeLocation{op: "-", native: "-", place: t.placeOf("", ""), python: true})
 	f()
 	t.resume(at)
 }
 
-// OnGradient registers f to run in backward once the gradient of x is complete, before its node (register_hook).
+// OnGradient registers f to run in backward once the gradient of x is complete, before the node that uses it
+// (register_hook).
 func (x *Tensor) OnGradient(f func()) { x.tape.addHook(x.gradEdge().node, f) }
 
-// OnAccumulated registers f to run in every backward after a gradient went into the leaf x (a
-// post hook of its AccumulateGrad).
+// OnAccumulated registers f to run in every backward after a gradient was added to the leaf x (a post hook of its
+// AccumulateGrad).
 func (x *Tensor) OnAccumulated(f func()) {
 	n := x.gradEdge().node
 	n.retain()
@@ -69,13 +70,14 @@ func (t *Tape) addHook(n *Node, f func()) {
 	t.autograd.hooked[n] = append(t.autograd.hooked[n], f)
 }
 
-// InBackward reports whether a backward is running (torch._C._current_graph_task_id).
+// InBackward reports whether a backward pass is running (torch._C._current_graph_task_id).
 func (t *Tape) InBackward() bool { return t.autograd.task != nil }
 
-// AfterBackward registers f to run after the last node of the running backward (the engine's queue_callback).
+// AfterBackward registers f to run after the last node of the running backward pass (queue_callback of the engine).
 func (t *Tape) AfterBackward(f func()) { t.autograd.task.after = append(t.autograd.task.after, f) }
 
-// runHooked runs a leaf's node, or the hooks before another node. It reports whether the node is done.
+// runHooked runs the node of a leaf, or the hooks before another node. done reports whether the node needs nothing
+// else.
 func (g *graphTask) runHooked(n *Node, grads []*Tensor) (done bool) {
 	var hooks []func()
 	if n.flags&isHooked != 0 {
@@ -101,9 +103,9 @@ func (g *graphTask) runHooked(n *Node, grads []*Tensor) (done bool) {
 	return false
 }
 
-// BeforeInputs inserts a node of an autograd.Function that returns its inputs between xs and their nodes: f runs in
-// backward when the gradients of all xs have come. Until the returned function is called, operators on xs use the
-// Function's results. xs without gradients are left unchanged.
+// BeforeInputs inserts an autograd.Function that returns its inputs behind xs: f runs in backward when the gradients of
+// all xs exist. Until restore is called, operators on xs use the Function's results. Tensors without gradients are left
+// unchanged.
 func (t *Tape) BeforeInputs(name string, f func(), xs []*Tensor) (restore func()) {
 	var inputs []*Tensor
 	for _, x := range xs {
@@ -146,26 +148,26 @@ func (t *Tape) BeforeInputs(name string, f func(), xs []*Tensor) (restore func()
 	}
 }
 
-// zeros returns a gradient of zeros for an input without one, as Functions receive it.
+// zeros returns a zero gradient for an output without a gradient, as autograd Functions receive it.
 func (b *Gradients) zeros(i int) *Tensor {
 	m := b.input(i)
-	x := b.t.fresh(m.dtype, m.layout)
+	x := b.t.newTensor(m.dtype, m.layout)
 	b.t.LaunchFill(x)
 	return x
 }
 
-// TakeGrad removes and returns a leaf's gradient, nil if none. The caller releases it.
+// TakeGrad removes and returns a leaf's gradient; nil if it has none. The caller must release it.
 func (x *Tensor) TakeGrad() *Tensor {
 	g := x.grad
 	x.grad = nil
 	return g
 }
 
-// offload is torch.autograd.graph.save_on_cpu: saved tensors are copied to host memory, once for
-// each time that they are saved. The OffloadActivations of TRL leaves parameters on the device.
+// offload is torch.autograd.graph.save_on_cpu: each saved tensor is copied to host memory, once for each time that it
+// is saved. TRL's OffloadActivations leaves parameters on the device.
 type offload struct{ leavesParameters bool }
 
-// hostCopy is a saved tensor in the host's memory.
+// hostCopy is a saved tensor in host memory.
 type hostCopy struct {
 	tape         *Tape
 	dtype        DType
@@ -182,7 +184,7 @@ func (t *Tape) SaveOnCPU(leavesParameters bool, f func()) {
 	t.autograd.hooks.pop()
 }
 
-// SaveOnGPU runs f outside the hooks that [Tape.SaveOnCPU] has in force, as code that follows their context runs.
+// SaveOnGPU runs f without the hooks of [Tape.SaveOnCPU], as code after their context runs.
 func (t *Tape) SaveOnGPU(f func()) {
 	hooks := t.autograd.hooks.stack
 	t.autograd.hooks.stack = nil
@@ -205,13 +207,13 @@ func (o offload) pack(t *Tape, x *Tensor) saved {
 	return saved{pack: &packedTensor{host: &hostCopy{t, x.dtype, l, x.requiresGrad, x.store.trues}}}
 }
 
-// release removes the copy when its node releases it.
+// release removes the copy when the node that saved it releases it.
 func (h *hostCopy) release() { h.tape.saveOnHost(h.layout.numel*h.dtype.Size(), -1) }
 
-// back copies the tensor to the device again. The caller releases it.
-func (h *hostCopy) back(t *Tape) *Tensor {
+// copyBack copies the tensor back to the device. The caller must release it.
+func (h *hostCopy) copyBack(t *Tape) *Tensor {
 	c := t.Begin("to_device")
-	x := t.fresh(h.dtype, h.layout)
+	x := t.newTensor(h.dtype, h.layout)
 	x.requiresGrad, x.store.trues = h.requiresGrad, h.trues
 	t.LaunchFill(x)
 	x.Retain()
@@ -219,9 +221,9 @@ func (h *hostCopy) back(t *Tape) *Tensor {
 	return x
 }
 
-// OnGradients registers f to run in backward once the gradients of all xs that require gradients exist
-// (register_multi_grad_hook). The hooks hold the AccumulateGrad nodes of leaves: until the returned function removes
-// the hooks, leaves among xs live, with their gradients.
+// OnGradients registers f to run in backward once the gradients of all xs that require one exist
+// (register_multi_grad_hook). The hooks hold the AccumulateGrad nodes of leaves, so until remove is called, leaves
+// among xs stay alive with their gradients.
 func (t *Tape) OnGradients(xs []*Tensor, f func()) (remove func()) {
 	var leaves []*Tensor
 	missing := 0

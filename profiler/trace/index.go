@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Index records x[indices]: tensors of integers, nil where a dimension is taken
-// whole. Trailing dimensions need no entry.
+// Index records x[indices]. An index is a tensor of integers, or nil for a whole dimension (:). Trailing dimensions
+// need no index.
 func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 	t := x.tape
 	c := t.BeginList("index_Tensor", append(indicesGiven(indices), x))
@@ -26,8 +26,7 @@ func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 	}))
 }
 
-// alignIndices copies several indices that, broadcast together, are not laid
-// out alike (make_info of TensorAdvancedIndexing.cpp).
+// alignIndices copies indices whose layouts differ after broadcasting (make_info of TensorAdvancedIndexing.cpp).
 func (c *Call) alignIndices(indices []*Tensor) {
 	wide := make([]*Tensor, len(indices))
 	alike := true
@@ -43,7 +42,7 @@ func (c *Call) alignIndices(indices []*Tensor) {
 	}
 }
 
-// IndexPut records x.index_put(indices, values), or with accumulate a sum.
+// IndexPut records x.index_put(indices, values, accumulate).
 func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
 	t := x.tape
 	c := t.BeginList("index_put", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
@@ -53,7 +52,7 @@ func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *T
 	return c.End(y.SetGradFn("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
 
-// SetItem records x[indices] = values. Like Tensor.__setitem__ it drops the leading dimensions of size one from values.
+// SetItem records x[indices] = values. Like Tensor.__setitem__, it removes leading dimensions of size one from values.
 func (x *Tensor) SetItem(values *Tensor, indices ...*Tensor) {
 	c := x.tape.BeginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
 	sliced := values.shape
@@ -101,15 +100,15 @@ func indicesGiven(indices []*Tensor) []*Tensor {
 	return out
 }
 
-// indexedShape is the geometry of an indexing operator: the shape of the result, and the number
-// of elements at each position of the indices.
+// indexedShape describes an indexing operation: the shape of the result, and the number of elements for each position
+// of the indices.
 type indexedShape struct {
 	shape []int64
 	slice int64
 }
 
-// advancedIndex implements AdvancedIndex: the indices are broadcast together; their shape replaces the dimensions they
-// pick from, or the front if those are not neighbors.
+// advancedIndex implements AdvancedIndex. The indices are broadcast together. Their shape replaces the indexed
+// dimensions or, if these are not adjacent, comes first.
 func (x *Tensor) advancedIndex(indices []*Tensor) indexedShape {
 	all := indicesGiven(indices)
 	var rest []int64
@@ -126,8 +125,8 @@ func (x *Tensor) advancedIndex(indices []*Tensor) indexedShape {
 	return indexedShape{shape: shape, slice: Numel(rest[at:])}
 }
 
-// accumulateAt records index_put_with_sort_kernel: x[indices] += values, in order.
-// It sorts the positions written to, whose range is checked unless autograd calls.
+// accumulateAt records index_put_with_sort_kernel: x[indices] += values, in order. It sorts the indices, and checks
+// their range unless autograd calls it.
 func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor, check bool) {
 	c := x.tape.Begin("_index_put_impl_", x, values)
 	indices = c.expandMasks(indices)
@@ -150,7 +149,7 @@ func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor, check bool) {
 	c.Finish()
 }
 
-// areAdjacent reports whether the dimensions that are picked from are neighbors.
+// areAdjacent reports whether the indexed dimensions are adjacent.
 func areAdjacent(indices []*Tensor) bool {
 	first, last := -1, -1
 	for d, i := range indices {
@@ -164,7 +163,7 @@ func areAdjacent(indices []*Tensor) bool {
 	return last-first+1 == len(indicesGiven(indices))
 }
 
-// linearIndex records computeLinearIndex: one number for every position that the indices pick.
+// linearIndex records computeLinearIndex: one linear offset for every position of the indices.
 func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
 	c := x.tape.Begin("computeLinearIndex")
 	var linear *Tensor
@@ -190,8 +189,7 @@ func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
 	return c.End(linear)
 }
 
-// checkRange looks whether the indices x are within a dimension: the largest and
-// the smallest are compared with it on the host.
+// checkRange records the check that indices x are within a dimension: the host compares their maximum and minimum.
 func (x *Tensor) checkRange() {
 	c := x.tape.Begin("wrapIndices", x)
 	for range 2 {
@@ -210,7 +208,7 @@ func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate b
 	return c.End(x.resetGradFn("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
 
-// SearchSorted records torch.searchsorted and bucketize: for each element of x its position in sorted boundaries.
+// SearchSorted records torch.searchsorted and torch.bucketize: the position of each element of x in sorted boundaries.
 func (x *Tensor) SearchSorted(boundaries *Tensor, out DType) *Tensor {
 	c := x.tape.Begin("searchsorted", x, boundaries)
 	y := c.Bind(c.t.Alloc(out, x.shape...))
@@ -218,7 +216,7 @@ func (x *Tensor) SearchSorted(boundaries *Tensor, out DType) *Tensor {
 	return c.End(y)
 }
 
-// ScatterSum records x.scatter_reduce(d, index, src, "sum"). withSelf is include_self: whether x's own elements count.
+// ScatterSum records x.scatter_reduce(d, index, src, "sum"). withSelf is include_self.
 func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 	c := x.tape.Begin("scatter_reduce_two", x, index, src)
 	y := x.scattered("scatter_reduce_two", index, src)
@@ -238,7 +236,8 @@ func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 	}))
 }
 
-// InterleavedPlaces records torch.repeat_interleave(x) of counts x, whose sum is size: the index of each repetition.
+// InterleavedPlaces records torch.repeat_interleave(x) for counts x whose sum is size. The result has the index of each
+// repetition.
 func (x *Tensor) InterleavedPlaces(size int64) *Tensor {
 	c := x.tape.Begin("repeat_interleave_Tensor", x)
 	total := c.Bind(x.scan("cumsum", I64, 0))
@@ -253,7 +252,7 @@ func (x *Tensor) RepeatInterleaveBy(counts *Tensor, d int, size int64) *Tensor {
 	return c.End(x.IndexSelect(d, counts.InterleavedPlaces(size)))
 }
 
-// SelectExtreme records an operator that selects one value along a dimension, like x.median(d): the values and their
+// SelectExtreme records an operator that selects one value along a dimension, such as x.median(d): values and their
 // indices.
 func (x *Tensor) SelectExtreme(keep bool, d int) (values, indices *Tensor) {
 	c := x.tape.Begin("median_dim", x)
@@ -273,8 +272,7 @@ func (x *Tensor) CumMax() (values, indices *Tensor) {
 	return c.EndPair(values, indices)
 }
 
-// IndexReduce records x.index_reduce(d, index, source, how) for "mean", "amax" and "amin". withSelf is include_self:
-// whether x's own rows count.
+// IndexReduce records x.index_reduce(d, index, source, how) for "mean", "amax" and "amin". withSelf is include_self.
 func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf bool) *Tensor {
 	t := x.tape
 	c := t.Begin("index_reduce", x, index, source)
@@ -302,7 +300,7 @@ func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf 
 	}))
 }
 
-// indexCounts records the divisors of means.
+// indexCounts records the number of summands of each mean.
 func (x *Tensor) indexCounts(index, source *Tensor) {
 	c := x.tape.Begin("index_reduce", x)
 	counts := c.Bind(x.like())
@@ -321,7 +319,7 @@ func (x *Tensor) maskedRows(index *Tensor) *Tensor {
 	return c.End(y)
 }
 
-// indexMeanGrads returns the part of index_reduce_backward for means.
+// indexMeanGrads records the part of index_reduce_backward for "mean".
 func indexMeanGrads(grad, index, source *Tensor, d int) (gx, gs *Tensor) {
 	c := grad.tape.Begin("index_reduce_backward", grad)
 	n := c.Bind(grad.OnesLike())
@@ -334,7 +332,7 @@ func indexMeanGrads(grad, index, source *Tensor, d int) (gx, gs *Tensor) {
 	return c.EndPair(gx, gs)
 }
 
-// indexExtremeGrads records the backward of maxima and minima, where equal elements share a gradient.
+// indexExtremeGrads records the part of index_reduce_backward for "amax" and "amin". Equal elements share a gradient.
 func indexExtremeGrads(grad, x, index, source, result *Tensor, d int) (gx, gs *Tensor) {
 	c := grad.tape.Begin("index_reduce_backward", grad)
 	value := c.Bind(result.IndexSelect(d, index))

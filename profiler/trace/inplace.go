@@ -2,8 +2,8 @@ package trace
 
 import "slices"
 
-// rebase makes n the node of x after an in-place operator (rebase_history). If x is a view, the operator has changed
-// its base: the base's node is then a CopySlices node that runs n for the view's part.
+// rebase makes n the node of x after an in-place operator (rebase_history). If x is a view, its base has changed. The
+// base's node is then a CopySlices node, which runs n for the part that the view shows.
 func (x *Tensor) rebase(n *Node) {
 	x.store.version++
 	n.addOutput(x)
@@ -15,7 +15,7 @@ func (x *Tensor) rebase(n *Node) {
 	x.refresh()
 }
 
-// copySlices makes the node of x's base after n has changed the view x.
+// copySlices makes the CopySlices node of x's base after the operator of n has changed the view x.
 func (x *Tensor) copySlices(n *Node) *Node {
 	base := x.view
 	next := n.next()
@@ -35,8 +35,8 @@ func (x *Tensor) copySlices(n *Node) *Node {
 	return cs
 }
 
-// copySlices records CopySlices::apply: the gradient of the base is a copy of the
-// incoming one, in which the view's part went through the inner node.
+// copySlices records CopySlices::apply. The base's gradient is a copy of the incoming one, whose part for the view goes
+// through the inner node.
 func (b *Gradients) copySlices(whole, part geometry, offset int64) {
 	t := b.t
 	result := b.Bind(t.AllocStrided(b.Grad.dtype, whole.shape, whole.strides))
@@ -56,7 +56,7 @@ func (b *Gradients) copySlices(whole, part geometry, offset int64) {
 	releaseAll(res)
 }
 
-// runInner calls the node that CopySlices wraps; the caller owns the results.
+// runInner runs the node inside CopySlices. The caller owns the results.
 func (b *Gradients) runInner(grad *Tensor) []*Tensor {
 	n := b.node.more.inner
 	in := n.start([]*Tensor{grad.Retain()})
@@ -73,7 +73,7 @@ func (b *Gradients) runInner(grad *Tensor) []*Tensor {
 	return res
 }
 
-// refresh makes a new node for a view after its base or another view of it was overwritten.
+// refresh makes a new node for a view after its base or another view of the base was changed in place.
 func (x *Tensor) refresh() {
 	base := x.view
 	x.version = x.store.version

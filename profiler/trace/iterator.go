@@ -32,29 +32,29 @@ func broadcast(xs ...*Tensor) []int64 {
 	return shape
 }
 
-// elementwise allocates the result of a pointwise operator, with the broadcast shape and TensorIterator's layout.
+// elementwise allocates the result of a pointwise operator in the broadcast shape and TensorIterator's layout.
 func (t *Tape) elementwise(d DType, xs ...*Tensor) *Tensor {
 	l := xs[0].layout
 	for _, x := range xs {
 		if x.layout != l {
-			return t.fresh(d, t.mapped(xs))
+			return t.newTensor(d, t.mapped(xs))
 		}
 	}
 	if l.mapped == nil {
 		l.mapped = t.mapped(xs)
 	}
-	return t.fresh(d, l.mapped)
+	return t.newTensor(d, l.mapped)
 }
 
-// mapped returns the layout of a pointwise function of xs.
+// mapped returns the layout of the result of a pointwise operator on xs.
 func (t *Tape) mapped(xs []*Tensor) *layout {
 	shape := broadcast(xs...)
 	var buf [8]int64
 	return t.layout(shape, outputStrides(buf[:0], shape, xs))
 }
 
-// outputStrides returns TensorIterator's layout for an output: the inputs' layout where they
-// agree, else an order by the strides of the inputs.
+// outputStrides returns the layout that TensorIterator gives an output: the inputs' if they agree, else dimensions
+// ordered by the inputs' strides.
 func outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
 	same, contiguous, last, dense := true, true, true, true
 	for _, x := range xs {
@@ -82,9 +82,8 @@ func outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
 	return denseStrides(dst, shape, perm)
 }
 
-// sortDimensions implements TensorIterator's reorder_dimensions: it returns the dimensions of shape, fastest first,
-// ordered by the strides of the operands. For a reduction, reduced marks the dimensions that go to the front. It puts
-// them into dst, which is empty.
+// sortDimensions implements TensorIterator's reorder_dimensions. It appends the dimensions of shape to the empty dst,
+// fastest first, ordered by the strides of the operands. For a reduction, the dimensions in reduced come first.
 func sortDimensions(dst []int, shape []int64, xs []*Tensor, reduced []bool) []int {
 	n := len(shape)
 	perm := dst
@@ -138,7 +137,7 @@ func sortDimensions(dst []int, shape []int64, xs []*Tensor, reduced []bool) []in
 	return perm
 }
 
-// WrapDims converts dimensions counted from the end to non-negative ones; no dimensions mean all.
+// WrapDims converts dimensions counted from the end to non-negative ones; no dimensions means all.
 func WrapDims(n int, dims []int) []int {
 	if len(dims) == 0 {
 		return lists.Ascending(n)

@@ -6,9 +6,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Launch records a kernel that reads and writes the given tensors and computes in the type of
-// the first one it writes. A tensor that is input and output is listed on both sides. The caller
-// may complete the returned op, which is nil if none was recorded.
+// Launch records a kernel that reads and writes the given tensors and computes in the type of the first one it writes.
+// A tensor that is input and output is in both lists. The caller may add to the returned op, which is nil if none was
+// recorded.
 func (t *Tape) Launch(w program.Work, flops int64, writes, reads []*Tensor) *program.Op {
 	skipped := t.autograd.hooks.unwinding || t.ranks.crossing() && t.crossesBoundary(reads)
 	if t.onEmptyRead != nil && !skipped {
@@ -35,12 +35,12 @@ func (t *Tape) Launch(w program.Work, flops int64, writes, reads []*Tensor) *pro
 	return op
 }
 
-// anyChannelsLast reports whether one of some tensors is laid out with its channels last.
+// anyChannelsLast reports whether one of the tensors is channels-last.
 func anyChannelsLast(xs []*Tensor) bool {
 	return slices.ContainsFunc(xs, func(x *Tensor) bool { return x != nil && x.channelsLast && !x.rowMajor })
 }
 
-// touch adds the operands of a launch.
+// touch adds the operands of a kernel.
 func (t *Tape) touch(xs []*Tensor) {
 	for _, x := range xs {
 		if x != nil && !x.store.blank {
@@ -50,8 +50,8 @@ func (t *Tape) touch(xs []*Tensor) {
 	}
 }
 
-// setProduct makes an op a matrix product; op may be nil. Products of the same sizes follow each
-// other closely, so a small hash table avoids adding most of them again.
+// setProduct sets the matrix product of an op, which may be nil. Products of equal sizes often follow each other, so a
+// small hash table avoids adding most of them again.
 func (t *Tape) setProduct(op *program.Op, p program.Product) {
 	if op == nil {
 		return
@@ -64,12 +64,12 @@ func (t *Tape) setProduct(op *program.Op, p program.Product) {
 	op.ProductIndex = *recent
 }
 
-// LaunchElementwise records a kernel that computes out element by element from ins.
+// LaunchElementwise records a kernel that computes out from ins, element by element.
 func (t *Tape) LaunchElementwise(out *Tensor, flopsPerElement int64, ins ...*Tensor) {
 	t.Launch(program.Elementwise, flopsPerElement*out.numel, []*Tensor{out}, ins)
 }
 
-// LaunchCopy records a copy, which may be a cast: the op has the precision of the narrower type.
+// LaunchCopy records a copy, possibly with a cast. The op has the precision of the narrower type.
 func (t *Tape) LaunchCopy(out, in *Tensor) {
 	op := t.Launch(program.Copy, 0, []*Tensor{out}, []*Tensor{in})
 	if op != nil && (in.dtype == F16 || in.dtype == BF16) {
@@ -82,7 +82,7 @@ func (t *Tape) LaunchFill(out *Tensor) {
 	t.Launch(program.Copy, 0, []*Tensor{out}, nil)
 }
 
-// FirstElements returns an operand of n elements of x, for a launch that does not process all of it.
+// FirstElements returns an operand with n elements of x, for a kernel that does not process all of x.
 func (x *Tensor) FirstElements(n int64) *Tensor {
 	return x.Alias([]int64{min(n, x.numel)}, []int64{1}, x.offset)
 }

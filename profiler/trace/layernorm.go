@@ -12,7 +12,7 @@ func (x *Tensor) LayerNorm(dims int, weight, bias *Tensor) *Tensor {
 	return c.End(out[0])
 }
 
-// NativeLayerNorm records torch.native_layer_norm: the result and the statistics of the rows.
+// NativeLayerNorm records torch.native_layer_norm: the result, and the mean and deviation of each row.
 func (x *Tensor) NativeLayerNorm(dims int, weight, bias *Tensor) []*Tensor {
 	return x.nativeLayerNorm("native_layer_norm", dims, weight, bias)
 }
@@ -31,7 +31,7 @@ func (x *Tensor) nativeLayerNorm(op string, dims int, weight, bias *Tensor) []*T
 	return c.EndAll(y, mean, rstd)
 }
 
-// normRows returns the shape of the statistics when the last dims dimensions are normalized.
+// normRows returns the shape of the rows' statistics if the last dims dimensions are normalized.
 func (x *Tensor) normRows(dims int) []int64 {
 	rows := append([]int64(nil), x.shape...)
 	for i := len(rows) - dims; i < len(rows); i++ {
@@ -65,8 +65,8 @@ func layerNormBackward(b *Gradients, x *Tensor, stats, params []*Tensor) []*Tens
 	return out
 }
 
-// parameterSums records LaunchGammaBetaBackwardCUDAKernel for rows rows of x. With very many short rows, partial sums
-// of 32 rows go to memory, and their sum replaces the allocated gradients.
+// parameterSums records LaunchGammaBetaBackwardCUDAKernel for rows rows of x. With very many short rows, it allocates
+// partial sums of 32 rows, and their sum replaces the allocated gradients.
 func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 	const (
 		warp        = 32
@@ -102,8 +102,8 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 	c.Finish()
 }
 
-// RMSNorm records torch.nn.functional.rms_norm over the last dims dimensions; weight may be nil. Where the types of
-// input and weight differ, as under autocast, or in channels_last it is composed of smaller operators in fp32.
+// RMSNorm records torch.nn.functional.rms_norm over the last dims dimensions; weight may be nil. If input and weight
+// have different types, as under autocast, or in channels_last, it consists of smaller operators in fp32.
 func (x *Tensor) RMSNorm(dims int, weight *Tensor) *Tensor {
 	c := x.tape.Begin("rms_norm", x, weight)
 	if x.tape.rules.Operators.RMSNormInFP32 {
@@ -155,8 +155,8 @@ func (x *Tensor) GroupNorm(groups int64, weight, bias *Tensor) *Tensor {
 	return c.End(y)
 }
 
-// NativeGroupNorm records native_group_norm with its CUDA kernel: the result, and the
-// means and reciprocal deviations of the groups, whose gradients are not followed.
+// NativeGroupNorm records native_group_norm with its CUDA kernel: the result, and mean and reciprocal deviation of each
+// group, which have no gradients.
 func (x *Tensor) NativeGroupNorm(groups int64, weight, bias *Tensor) (y, mean, rstd *Tensor) {
 	c := x.tape.Begin("native_group_norm", x, weight, bias)
 	n, channels, acc := x.shape[0], x.shape[1], x.dtype.accumulate()
@@ -171,7 +171,7 @@ func (x *Tensor) NativeGroupNorm(groups int64, weight, bias *Tensor) (y, mean, r
 		c.Bind(c.t.Alloc(acc, n, groups))
 	}
 	if x.numel > n*channels && (weight != nil || bias != nil) {
-		// The scale and shift of each channel of each sample.
+		// These are the scale and shift of each channel of each sample.
 		k := c.t.Begin("GroupNormKernelImplInternal")
 		k.Bind(c.t.Alloc(acc, n, channels))
 		k.Bind(c.t.Alloc(acc, n, channels))
@@ -184,7 +184,7 @@ func (x *Tensor) NativeGroupNorm(groups int64, weight, bias *Tensor) (y, mean, r
 	return y, mean, rstd
 }
 
-// groupNormBackward records native_group_norm_backward with its CUDA kernel; results come with a reference.
+// groupNormBackward records native_group_norm_backward with its CUDA kernel. The caller owns the results.
 func groupNormBackward(b *Gradients, groups int64) []*Tensor {
 	t, x, weight := b.t, b.Saved(0), b.Saved(3)
 	g := b.Grad.ContiguousUntracked()
@@ -215,8 +215,8 @@ func groupNormBackward(b *Gradients, groups int64) []*Tensor {
 	return out
 }
 
-// groupNormInput allocates and frees the three coefficients of the gradient of the input; the first, if there is one,
-// is declared first but sized last, by an iterator.
+// groupNormInput allocates and frees the three coefficients for the input's gradient. The first, if there is one, is
+// declared first but allocated last, by an iterator.
 func (c *Call) groupNormInput(n, channels, groups int64, acc DType, first bool) {
 	t := c.t
 	k := t.Begin("GroupNormBackwardKernelImplInternal")

@@ -5,36 +5,36 @@ import (
 	"slices"
 )
 
-// layout is a shape with strides and the properties that follow from them. A recording has few
-// layouts and keeps each once, so that equal layouts are the same pointer.
+// layout is a shape with strides and the properties that follow from them. A recording has few layouts and stores each
+// once, so equal layouts have the same pointer.
 type layout struct {
 	geometry
 	numel int64
-	// extent is the number of elements from its first to its last in a storage.
+	// extent is the number of elements from the first to the last in the storage.
 	extent int64
-	// dense reports whether some permutation of the dimensions is contiguous; rowMajor and
-	// channelsLast report the same of one order. Dimensions of size one do not count.
+	// dense reports whether the elements are contiguous in some order of dimensions; rowMajor and channelsLast report
+	// the same for one order. Dimensions of size one are ignored.
 	dense, rowMajor, channelsLast bool
-	// mapped is the layout of a pointwise function of tensors with this layout, once used.
+	// mapped is the layout of the result of a pointwise operator on tensors with this layout; nil until used.
 	mapped *layout
-	// transposed is the layout of a matrix's transpose, and reshaped the layout of the last
-	// view in another shape, once used.
+	// transposed is the layout of a matrix's transpose, reshaped the layout of the last view with another shape; nil
+	// until used.
 	transposed, reshaped *layout
 }
 
-// geometry is a shape and strides, such as a view's.
+// geometry is a shape with strides, as of a view.
 type geometry struct{ shape, strides []int64 }
 
-// expired is the layout of dead tensors: its shape fits no strides.
-var expired = &layout{geometry: geometry{shape: []int64{-1}}}
+// expiredLayout is the layout of freed tensors. Its shape matches no strides.
+var expiredLayout = &layout{geometry: geometry{shape: []int64{-1}}}
 
-// layouts is the table of the layouts of a recording: a hash table with open addressing.
+// layouts is the table of a recording's layouts: a hash table with open addressing.
 type layouts struct {
 	table []*layout // a power of two, at most half full
 	count int
 }
 
-// find finds the layout with the given shape and strides, or adds it.
+// find returns the layout with a shape and strides. It adds a missing one.
 func (s *layouts) find(shape, strides []int64) *layout {
 	if 2*s.count >= len(s.table) {
 		s.grow()
@@ -66,7 +66,7 @@ func (s *layouts) place(shape, strides []int64) uint64 {
 	}
 }
 
-// manyLayouts is the number of layouts from which on the next recording begins with an empty table.
+// manyLayouts is the number of layouts from which on the next recording starts with an empty table.
 const manyLayouts = 4096
 
 func (s *layouts) empty() {
@@ -94,7 +94,7 @@ func newLayout(shape, strides []int64) *layout {
 	l.numel, l.extent = Numel(l.shape), l.geometry.extent()
 	l.rowMajor = denseAs(l.shape, l.strides, nil)
 	l.channelsLast = (n == 4 || n == 5) && denseAs(l.shape, l.strides, channelsLastOrders[n])
-	l.dense = l.rowMajor || l.permutes()
+	l.dense = l.rowMajor || l.isPermuted()
 	return l
 }
 
@@ -104,7 +104,7 @@ func (l *layout) sameShape(m *layout) bool { return l == m || slices.Equal(l.sha
 // over all tensors of a step do not overflow.
 const mostElements = 1 << 46
 
-// Numel counts elements, up to just beyond [mostElements].
+// Numel returns the number of elements of a shape, but not much more than [mostElements].
 func Numel(shape []int64) int64 {
 	n := int64(1)
 	for _, s := range shape {
@@ -120,13 +120,14 @@ func Numel(shape []int64) int64 {
 	return n
 }
 
-// channelsLastOrders are the dimensions of images and volumes in channels_last order, slowest first, by their number.
+// channelsLastOrders are the channels_last orders of dimensions, slowest first, for tensors with four and five
+// dimensions.
 var channelsLastOrders = [...][]int{4: {0, 2, 3, 1}, 5: {0, 2, 3, 4, 1}}
 
 // contiguousStrides appends the strides of a dense row-major tensor to dst.
 func contiguousStrides(dst, shape []int64) []int64 { return denseStrides(dst, shape, nil) }
 
-// channelsLastStrides appends NHWC (or NDHWC) strides to dst.
+// channelsLastStrides appends the strides of a channels-last tensor to dst.
 func channelsLastStrides(dst, shape []int64) []int64 {
 	return denseStrides(dst, shape, channelsLastOrders[len(shape)])
 }
@@ -134,7 +135,7 @@ func channelsLastStrides(dst, shape []int64) []int64 {
 // DenseStrides returns the strides of a dense tensor with the dimensions in the given order, slowest first.
 func DenseStrides(shape []int64, order []int) []int64 { return denseStrides(nil, shape, order) }
 
-// denseStrides appends what [DenseStrides] returns to dst; a nil order is row-major.
+// denseStrides appends the result of [DenseStrides] to dst; a nil order is row-major.
 func denseStrides(dst, shape []int64, order []int) []int64 {
 	at := len(dst)
 	dst = append(dst, shape...)
@@ -156,8 +157,8 @@ func (x *Tensor) IsContiguous() bool { return x.rowMajor }
 // isChannelsLast returns Tensor.is_contiguous(memory_format=channels_last or _3d).
 func (x *Tensor) isChannelsLast() bool { return x.channelsLast }
 
-// denseAs reports whether the strides belong to a dense tensor laid out in the given order of
-// dimensions, slowest first; nil is row-major.
+// denseAs reports whether the strides are the ones of a dense tensor with dimensions in the given order, slowest first;
+// nil is row-major.
 func denseAs(shape, strides []int64, order []int) bool {
 	step := int64(1)
 	for i := len(shape) - 1; i >= 0; i-- {
@@ -181,8 +182,8 @@ func denseAs(shape, strides []int64, order []int) bool {
 // isDense implements is_non_overlapping_and_dense.
 func (x *Tensor) isDense() bool { return x.dense }
 
-// permutes reports whether g is contiguous but for the order of dimensions.
-func (g geometry) permutes() bool {
+// isPermuted reports whether g is contiguous except for the order of dimensions.
+func (g geometry) isPermuted() bool {
 	var dims []int
 	for d, s := range g.shape {
 		if s > 1 {
@@ -201,7 +202,7 @@ func (g geometry) permutes() bool {
 }
 
 // SuggestsChannelsLast implements suggest_memory_format() == channels_last: the strides must imply the format, not only
-// allow it (is_channels_last_strides_2d and _3d of c10/core/MemoryFormat.h).
+// be compatible with it (is_channels_last_strides_2d and _3d of c10/core/MemoryFormat.h).
 func (x *Tensor) SuggestsChannelsLast() bool {
 	n := len(x.shape)
 	if n != 4 && n != 5 || x.strides[1] == 0 {

@@ -5,19 +5,19 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// libraries is the part of a tape with the state of CUDA libraries between calls: the workspaces of cuBLAS and the
-// engines and workspaces of cuDNN found so far.
+// libraries is the part of a tape with the state of CUDA libraries between calls: workspaces of cuBLAS, and engines and
+// workspaces of cuDNN.
 type libraries struct {
-	// blas and lt report by thread whether the handles of cuBLAS and cuBLASLt have workspaces.
+	// blas and lt report for each thread whether its cuBLAS and cuBLASLt handles have workspaces.
 	blas, lt [2]bool
 	held     []*Tensor // those workspaces
-	// convs has the workspaces of cuDNN's convolutions by GPU, once found.
+	// convs caches cuDNN's workspaces of convolutions for each GPU.
 	convs map[convCall][][]int64
-	// answers returns cuDNN's own workspaces of convolutions; nil if cuDNN was not queried.
+	// answers returns cuDNN's recorded answers for a GPU; nil if there are none.
 	answers func(GPU) cudnn.Answer
 	// dropoutState is the random state of cuDNN's recurrent layers; nil before the first layer with dropout.
 	dropoutState *Tensor
-	// attentionKernels are the families of kernels that attention may use; nil for all.
+	// attentionKernels are the kernel families that attention may use; nil for all.
 	attentionKernels []string
 }
 
@@ -27,14 +27,14 @@ func (l *libraries) init(warm bool) {
 	}
 }
 
-// UseBLAS allocates the workspace of a cuBLAS product, after its result. If handles keep workspaces, only the first
-// product of a thread allocates one; otherwise each does while it runs.
+// UseBLAS allocates cuBLAS's workspace for a product, after the product's result. If handles keep workspaces, only the
+// first product of a thread allocates one; otherwise each allocates one while it runs.
 func (t *Tape) UseBLAS() {
 	t.libraries.use(t, &t.libraries.blas, t.rules.Products.BLAS.ForGPU)
 }
 
-// useLt allocates the workspace of cuBLASLt, which adds the bias of linear layers. If handles keep workspaces, it is
-// the workspace of a cuBLAS handle.
+// useLt allocates cuBLASLt's workspace, for linear layers with a bias. If handles keep workspaces, it is the workspace
+// of a cuBLAS handle.
 func (t *Tape) useLt() {
 	p := &t.rules.Products
 	if !p.PerCall {
@@ -49,8 +49,8 @@ func (t *Tape) useLt() {
 // (cudnnDropoutGetStatesSize; measured on an RTX 3090).
 const dropoutStateBytes = 24
 
-// InitDropout allocates the random state of cuDNN's recurrent layers before the first one with
-// dropout. It stays for the others (get_dropout_state).
+// InitDropout allocates the random state of cuDNN's recurrent layers before the first one with dropout. It is kept for
+// the others (get_dropout_state).
 func (t *Tape) InitDropout() {
 	if t.libraries.dropoutState == nil {
 		t.libraries.dropoutState = t.AllocWorkspace(GPUProperty(t, func(gpu GPU) int64 {
@@ -59,7 +59,7 @@ func (t *Tape) InitDropout() {
 	}
 }
 
-// use allocates the workspace of a handle that has none.
+// use allocates the workspace of a handle that has none yet.
 func (l *libraries) use(t *Tape, have *[2]bool, bytes func(GPU) int64) {
 	on := func(gpu int) int64 { return bytes(t.gpus.all[gpu]) }
 	if t.rules.Products.PerCall {

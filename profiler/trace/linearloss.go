@@ -11,9 +11,9 @@ import (
 type LinearLossRules struct {
 	// Known reports whether the release has the function.
 	Known bool
-	// Halved: chunks have half as many rows as the ratio of classes to features, without an upper limit.
+	// Halved reports whether chunks have half as many rows as the ratio of classes to features, without an upper limit.
 	Halved bool
-	// Materializes: backward gets zeros as gradients of outputs that only it uses.
+	// Materializes reports whether backward receives zero gradients for outputs that only backward uses.
 	Materializes bool
 }
 
@@ -40,7 +40,7 @@ func (f *Frame) LinearCrossEntropy(x, weight, target *Tensor) *Tensor {
 	return f.Apply(&Function{
 		Name: "torch_nn::_linear_cross_entropy_batch_chunked",
 		Forward: func(f *Frame, ctx *FunctionContext, in []*Tensor) []*Tensor {
-			g := f.FuncFrame(in...)
+			g := f.FunctionFrame(in...)
 			l := newLinearLoss(g, in[0], in[1], in[2], ctx.NeedsInputGrad(0), ctx.NeedsInputGrad(1), rules)
 			l.run(g)
 			loss, dx, dw := g.Bind(l.loss.To(l.x.dtype)), l.dx, l.dw
@@ -76,17 +76,17 @@ func (f *Frame) LinearCrossEntropy(x, weight, target *Tensor) *Tensor {
 	}, x, weight, target)[0]
 }
 
-// linearLoss is the _ChunkContext of a call, under the policy "compact".
+// linearLoss is the state of one call (_ChunkContext), under the policy "compact".
 type linearLoss struct {
 	x, weight, target *Tensor
 	chunk             int64
 	mixed             bool // sums are in fp32, x in half precision
-	// The logits of a chunk, its input in fp32 (nil if it is not needed), a number for each row of it, the scale of
-	// each row, the loss, and the gradients (nil for none).
+	// The logits of a chunk; its input in fp32 (nil if not needed); a number for each row of it; the scale of each row;
+	// the loss; and the gradients (nil for none).
 	scores, wide, numbers, scale, loss, dx, dw *Tensor
 }
 
-// newLinearLoss makes the buffers that all chunks share.
+// newLinearLoss allocates the buffers that all chunks share.
 func newLinearLoss(f *Frame, x, weight, target *Tensor, needsX, needsWeight bool, rules LinearLossRules) *linearLoss {
 	t := f.t
 	rows, width, classes := x.shape[0], x.shape[1], weight.shape[0]
@@ -117,7 +117,7 @@ func newLinearLoss(f *Frame, x, weight, target *Tensor, needsX, needsWeight bool
 		l.wide = f.Bind(t.Empty(F32, l.chunk, width))
 	}
 	l.scale = f.Bind(Pointwise("bitwise_not", 1, ignored).To(scale))
-	g := f.FuncFrame()
+	g := f.FunctionFrame()
 	count := g.Bind(l.scale.Sum(false))
 	Update("div__Tensor", 1, l.scale, g.Bind(count.Neg()))
 	g.End()
@@ -125,10 +125,10 @@ func newLinearLoss(f *Frame, x, weight, target *Tensor, needsX, needsWeight bool
 }
 
 func (l *linearLoss) run(f *Frame) {
-	// The logits in half precision and the rows of the weight's gradient live until the next ones exist.
+	// The half-precision logits and the rows of the weight's gradient live until the next ones are allocated.
 	var half, rows *Tensor
 	for from := int64(0); from < l.x.shape[0]; from += l.chunk {
-		g := f.FuncFrame()
+		g := f.FunctionFrame()
 		l.lossOf(g, from)
 		if (l.dx != nil || l.dw != nil) && l.scores.dtype != l.x.dtype {
 			f.Set(&half, l.scores.Slice(0, 0, l.rowsFrom(from)).To(l.x.dtype))
@@ -143,7 +143,7 @@ func (l *linearLoss) run(f *Frame) {
 
 func (l *linearLoss) rowsFrom(from int64) int64 { return min(l.chunk, l.x.shape[0]-from) }
 
-// lossOf computes the logits of a chunk, adds its loss, and overwrites the logits by the scaled softmax.
+// lossOf computes the logits of a chunk, adds its loss, and overwrites the logits with the scaled softmax.
 func (l *linearLoss) lossOf(f *Frame, from int64) {
 	t, n := f.t, l.rowsFrom(from)
 	x := f.Bind(l.x.Slice(0, from, from+n))
@@ -176,15 +176,15 @@ func (l *linearLoss) sumType() DType {
 	return l.x.dtype
 }
 
-// dot records a sum of products of two vectors.
+// dot records the dot product of two vectors.
 func dot(x *Tensor) *Tensor { return x.tape.Empty(x.dtype) }
 
-// gradientsOf adds a chunk's contributions to the gradients.
+// gradientsOf adds a chunk's contribution to the gradients.
 func (l *linearLoss) gradientsOf(f *Frame, from int64) {
 	t, n := f.t, l.rowsFrom(from)
 	work := 2 * n * l.x.shape[1] * l.weight.shape[0]
 	if l.dx != nil {
-		g := f.FuncFrame()
+		g := f.FunctionFrame()
 		g.Bind(l.weight.IndexSelect(0, l.target.Slice(0, from, from+n)))
 		g.Bind(l.scale.Slice(0, from, from+n).To(l.dx.dtype))
 		t.Kernel("mul_out", n*l.x.shape[1], []*Tensor{l.dx}, []*Tensor{l.weight})

@@ -28,7 +28,7 @@ func (x *Tensor) reduceLoss(r Reduction) *Tensor {
 	}
 }
 
-// CrossEntropyArgs are the options of a cross entropy.
+// CrossEntropyArgs are the options of torch.nn.functional.cross_entropy.
 type CrossEntropyArgs struct {
 	Weight         *Tensor // of each class, or nil
 	LabelSmoothing float64
@@ -41,7 +41,7 @@ func (x *Tensor) CrossEntropy(target *Tensor) *Tensor {
 }
 
 // CrossEntropyWith records torch.nn.functional.cross_entropy with options. The target holds class indices, or
-// probabilities in the shape of x. Inside, the log-softmax stays in the type of x even under autocast.
+// probabilities in the shape of x. The log-softmax inside stays in the type of x even under autocast.
 func (x *Tensor) CrossEntropyWith(target *Tensor, a CrossEntropyArgs) *Tensor {
 	c := x.tape.Begin("cross_entropy_loss", x, target, a.Weight)
 	switch {
@@ -89,21 +89,21 @@ func (x *Tensor) smoothedCrossEntropy(target *Tensor, a CrossEntropyArgs) *Tenso
 	smooth.MaskedFillInPlace(ignored)
 	c.EndStatement()
 	if a.Reduction != ReduceNone {
-		smooth = c.Bind(smooth.smoothMean(target, ignored, a))
+		smooth = c.Bind(smooth.reduceSmoothLoss(target, ignored, a))
 	}
 	right := smooth.MulScalar()
 	return c.End(nll.MulScalar().Add(right))
 }
 
-// smoothMean reduces the smooth part of the loss over the classes that are not ignored.
-func (smooth *Tensor) smoothMean(target, ignored *Tensor, a CrossEntropyArgs) *Tensor {
+// reduceSmoothLoss reduces the label smoothing part of the loss over the classes that are not ignored.
+func (smooth *Tensor) reduceSmoothLoss(target, ignored *Tensor, a CrossEntropyArgs) *Tensor {
 	c := smooth.tape.Begin("cross_entropy_loss_label_smoothing", smooth, target, ignored, a.Weight)
 	if a.Reduction == ReduceSum {
 		return c.End(smooth.Sum(false))
 	}
 	var count *Tensor
 	if a.Weight != nil {
-		count = a.Weight.pick(target.MaskedFill(ignored)).Sum(false)
+		count = a.Weight.gatherRows(target.MaskedFill(ignored)).Sum(false)
 	} else {
 		counted := c.Bind(ignored.CompareScalar("logical_not"))
 		count = counted.Sum(false)
@@ -111,8 +111,8 @@ func (smooth *Tensor) smoothMean(target, ignored *Tensor, a CrossEntropyArgs) *T
 	return c.End(smooth.Sum(false).Div(count))
 }
 
-// pick records x.gather(0, index) without autograd.
-func (x *Tensor) pick(index *Tensor) *Tensor {
+// gatherRows records x.gather(0, index) without autograd.
+func (x *Tensor) gatherRows(index *Tensor) *Tensor {
 	c := x.tape.Begin("gather", x, index)
 	return c.End(c.gathered(x, index, index.numel))
 }
@@ -120,7 +120,7 @@ func (x *Tensor) pick(index *Tensor) *Tensor {
 // classDim returns the dimension of x that holds the classes.
 func (x *Tensor) classDim() int { return min(1, x.NDim()-1) }
 
-// alongClasses views a weight per class in the broadcasting shape of x.
+// alongClasses records a view of a weight per class that broadcasts with x.
 func (w *Tensor) alongClasses(x *Tensor) *Tensor {
 	shape := slices.Repeat([]int64{1}, x.NDim())
 	shape[x.classDim()] = w.numel
@@ -196,7 +196,7 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int) *Tensor {
 	x = c.Bind(x.Expand(shape...))
 	nx := c.Bind(x.Norm(2, true, dim).Clone())
 	ny := c.Bind(y.Norm(2, true, dim).Clone())
-	// Both norms are raised to a least one, in place.
+	// Both norms are clamped to a minimum, in place.
 	c.t.LaunchElementwise(nx, 1, nx)
 	c.t.LaunchElementwise(ny, 1, ny)
 	c.Bind(c.t.ScalarTensor(F32))
@@ -231,8 +231,8 @@ func MarginRankingLoss(x, y, target *Tensor, r Reduction) *Tensor {
 	return c.End(loss.reduceLoss(r))
 }
 
-// SoftMarginLoss records torch.nn.functional.soft_margin_loss(x, target): log(1 + exp(-target * x)),
-// computed in place of -x, and shrunk to the result's size.
+// SoftMarginLoss records torch.nn.functional.soft_margin_loss(x, target): log(1 + exp(-target * x)), computed in place
+// in -x, which is then resized to the result.
 func (x *Tensor) SoftMarginLoss(target *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin("soft_margin_loss", x, target)
 	y := c.Bind(c.t.Map("neg", x.dtype, 1, x))
@@ -262,13 +262,13 @@ func (x *Tensor) MultiMarginLoss(target, weight *Tensor, r Reduction) *Tensor {
 	return x.classMargin("multi_margin_loss", "MultiMarginLossBackward0", target, weight, nil, r)
 }
 
-// MultiLabelMarginLoss records torch.nn.functional.multilabel_margin_loss(x, target), of which
-// it keeps a mask of the targets.
+// MultiLabelMarginLoss records torch.nn.functional.multilabel_margin_loss(x, target), which saves a mask of the
+// targets.
 func (x *Tensor) MultiLabelMarginLoss(target *Tensor, r Reduction) *Tensor {
 	return x.classMargin("multilabel_margin_loss", "MultilabelMarginLossBackward0", target, nil, target, r)
 }
 
-// classMargin records a loss whose kernel computes one number per sample, and their sum if reduced.
+// classMargin records a loss whose kernel computes one number per sample, and their sum if r is a reduction.
 func (x *Tensor) classMargin(op, node string, target, weight, masked *Tensor, r Reduction) *Tensor {
 	t := x.tape
 	c := t.Begin(op, x, target, weight)
@@ -300,7 +300,7 @@ func (x *Tensor) classMargin(op, node string, target, weight, masked *Tensor, r 
 	}))
 }
 
-// HingeEmbeddingLoss records torch.nn.functional.hinge_embedding_loss(x, target), made of other operators.
+// HingeEmbeddingLoss records torch.nn.functional.hinge_embedding_loss(x, target), which consists of other operators.
 func (x *Tensor) HingeEmbeddingLoss(target *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin("hinge_embedding_loss", x, target)
 	zeros := c.Bind(x.ZerosLike())
@@ -311,8 +311,8 @@ func (x *Tensor) HingeEmbeddingLoss(target *Tensor, r Reduction) *Tensor {
 	return c.End(c.Bind(apart.Add(near)).reduceLoss(r))
 }
 
-// PoissonNLLLoss records torch.nn.functional.poisson_nll_loss(x, target); logs reports whether x is
-// the logarithm of the expected count, full adds Stirling's approximation.
+// PoissonNLLLoss records torch.nn.functional.poisson_nll_loss(x, target). logs is log_input: x is the logarithm of the
+// expected count. full adds Stirling's approximation.
 func (x *Tensor) PoissonNLLLoss(target *Tensor, logs, full bool, r Reduction) *Tensor {
 	c := x.tape.Begin("poisson_nll_loss", x, target)
 	var loss *Tensor

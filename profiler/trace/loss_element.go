@@ -12,11 +12,11 @@ func BroadcastTensors(x, y *Tensor) (*Tensor, *Tensor) {
 	return x.Expand(shape...), y.Expand(shape...)
 }
 
-// elementLoss describes a loss between two tensors of one shape.
+// elementLoss describes an elementwise loss of two tensors with equal shapes.
 type elementLoss struct {
 	op, node string
-	// structured losses allocate their result in the full shape and then
-	// reduce a second tensor into it: the scalar keeps a full-size storage.
+	// structured reports whether the loss allocates its result in the full shape and then reduces a second tensor into
+	// it, so that the scalar keeps a full-size storage.
 	structured bool
 	flops      int64
 }
@@ -30,18 +30,18 @@ var elementLosses = map[string]*elementLoss{
 // MSELoss records torch.nn.functional.mse_loss(x, y).
 func (x *Tensor) MSELoss(y *Tensor, r Reduction) *Tensor { return x.ElementLoss("mse_loss", y, r) }
 
-// ElementLoss records the function of torch.nn.functional that broadcasts and calls a loss of pairs of elements:
+// ElementLoss records a function of torch.nn.functional that broadcasts its inputs and calls an elementwise loss:
 // "mse_loss", "smooth_l1_loss" or "huber_loss".
 func (x *Tensor) ElementLoss(op string, y *Tensor, r Reduction) *Tensor {
 	l := elementLosses[op]
-	f := x.tape.funcFrame(x, y)
+	f := x.tape.functionFrame(x, y)
 	ex, ey := BroadcastTensors(x, y)
 	f.BindEach(ex, ey)
 	z := ex.pairLoss(l, ey, r)
 	return f.Return(z)
 }
 
-// pairLoss returns the operator. Autocast runs it in fp32.
+// pairLoss records the operator of an elementwise loss. Autocast runs it in fp32.
 func (x *Tensor) pairLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin(l.op, x, y)
 	c.CastToFP32(&x, &y)
@@ -71,7 +71,7 @@ func (l *elementLoss) forward(x, y *Tensor, r Reduction) *Tensor {
 	return c.End(z)
 }
 
-// gradient returns the backward kernel: it fills zeros_like(x).
+// gradient records the backward kernel, which fills zeros_like(x).
 func (l *elementLoss) gradient(grad, x, y *Tensor) *Tensor {
 	c := x.tape.Begin(l.op+"_backward", grad, x, y)
 	g := c.t.Alloc(x.dtype, x.shape...)
@@ -79,7 +79,7 @@ func (l *elementLoss) gradient(grad, x, y *Tensor) *Tensor {
 	return c.End(g)
 }
 
-// reduceInto reduces everything into y, with an accumulator of the given size.
+// reduceInto records the reduction of all elements into y, with an accumulator of the given size.
 func (x *Tensor) reduceInto(y *Tensor, accSize int64) {
 	c := x.tape.Begin("reduce", x, y)
 	x.reduceScratch(c, slices.Repeat([]bool{true}, x.NDim()), y.dtype.Size(), accSize, 4)
@@ -89,7 +89,7 @@ func (x *Tensor) reduceInto(y *Tensor, accSize int64) {
 
 // L1Loss records torch.nn.functional.l1_loss(x, y): (x - y).abs(), reduced. Autocast runs it in fp32.
 func (x *Tensor) L1Loss(y *Tensor, r Reduction) *Tensor {
-	f := x.tape.funcFrame(x, y)
+	f := x.tape.functionFrame(x, y)
 	ex, ey := BroadcastTensors(x, y)
 	f.BindEach(ex, ey)
 	c := x.tape.Begin("l1_loss", ex, ey)
@@ -104,7 +104,7 @@ func (x *Tensor) BCELoss(target *Tensor, r Reduction) *Tensor {
 	loss := x.AllocLike(x.dtype)
 	c.t.LaunchElementwise(loss, 20, x, target)
 	if r != ReduceNone {
-		// The reduced loss is copied into the full-size one.
+		// The reduced loss is copied into the result of full size.
 		c.Bind(loss)
 		c.Bind(loss.reduceLoss(r))
 		loss = loss.Alias(nil, nil, 0)

@@ -7,23 +7,23 @@ import (
 )
 
 // SetTrue sets the number of true elements of the mask x, which a recording cannot compute. Indexing by the mask
-// selects that many rows.
+// selects as many rows.
 func (x *Tensor) SetTrue(n int64) { x.store.trues = n + 1 }
 
-// TrueIsKnown reports whether SetTrue has set the number of true elements of x.
+// TrueIsKnown reports whether SetTrue was called for x.
 func (x *Tensor) TrueIsKnown() bool { return x.store.trues > 0 }
 
-// Trues returns the number that SetTrue has set.
+// Trues returns the number of true elements of x, as set by SetTrue.
 func (x *Tensor) Trues() int64 { return x.store.trues - 1 }
 
-// isMask reports whether x selects elements by a boolean mask when it is an index, and not by numbers.
+// isMask reports whether x, used as an index, is a boolean mask and not a tensor of integers.
 func (x *Tensor) isMask() bool { return x != nil && (x.dtype == Bool || x.dtype == U8) }
 
-// Nonzero records x.nonzero(): a row of indices for each element of x that is true, see SetTrue.
+// Nonzero records x.nonzero(), with one row of indices for each true element of x, see SetTrue.
 func (x *Tensor) Nonzero() *Tensor { return x.nonzero(x.store.trues - 1) }
 
-// nonzero records Nonzero with n true elements (nonzero_cuda_out_impl), which counts them first
-// and then writes their indices column by column.
+// nonzero records Nonzero with n true elements (nonzero_cuda_out_impl): it counts them first, then writes their indices
+// column by column.
 func (x *Tensor) nonzero(n int64) *Tensor {
 	c := x.tape.Begin("nonzero", x)
 	x = c.Bind(x.ContiguousUntracked())
@@ -34,7 +34,7 @@ func (x *Tensor) nonzero(n int64) *Tensor {
 	return c.End(y.Permute(1, 0))
 }
 
-// expandMasks replaces masks among indices by the indices of their true elements (expandTensors).
+// expandMasks replaces masks in a list of indices by the indices of their true elements (expandTensors).
 func (c *Call) expandMasks(indices []*Tensor) []*Tensor {
 	if !slices.ContainsFunc(indices, func(i *Tensor) bool { return i.isMask() && i.TrueIsKnown() }) {
 		return indices
@@ -53,7 +53,7 @@ func (c *Call) expandMasks(indices []*Tensor) []*Tensor {
 	return out
 }
 
-// MaskedSelect records x.masked_select(mask): the elements of x where the mask is true, see SetTrue.
+// MaskedSelect records x.masked_select(mask): the elements of x at which the mask is true, see SetTrue.
 func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	c := x.tape.Begin("masked_select", x, mask)
 	shape := broadcast(x, mask)
@@ -70,9 +70,9 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	}))
 }
 
-// Unique records torch._unique2(x) of a tensor with n different elements, see SetTrue. It returns the
-// elements, the index of each element of x among them, and their counts; the latter two are empty unless requested
-// (UniqueCub.cu). Elements and counts keep the memory of as many elements as x has.
+// Unique records torch._unique2(x) of a tensor with n distinct elements. It returns the elements, the index of each
+// element of x among them, and their counts; the last two are empty unless requested (UniqueCub.cu). Elements and
+// counts keep a storage for as many elements as x has.
 func (x *Tensor) Unique(n int64, inverse, counts bool) []*Tensor {
 	c := x.tape.Begin("_unique2", x)
 	x = c.Bind(x.ContiguousUntracked())

@@ -6,14 +6,14 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// LaunchGEMM records a batch of products of matrices [m, k] and [k, n] into y.
+// LaunchGEMM records a batch of matrix products of [m, k] and [k, n] into y.
 func (t *Tape) LaunchGEMM(y *Tensor, batch, m, n, k int64, ins ...*Tensor) {
 	op := t.Launch(program.Matmul, 2*batch*m*n*k, []*Tensor{y}, ins)
 	t.setProduct(op, program.Product{M: m, N: n, K: k, Batch: batch})
 	t.useTF32(op, t.rules.TF32 == AllInTF32)
 }
 
-// useTF32 sets the precision of an op in fp32 to TF32 where that is allowed and the GPU can; op may be nil.
+// useTF32 sets the precision of an fp32 op to TF32 if that is allowed and the GPU has it; op may be nil.
 func (t *Tape) useTF32(op *program.Op, allowed bool) {
 	if op != nil && allowed && op.Precision == program.FP32 && t.atLeast(80) {
 		op.Precision = program.TF32
@@ -23,32 +23,32 @@ func (t *Tape) useTF32(op *program.Op, allowed bool) {
 // MM records torch.mm of two matrices.
 func (a *Tensor) MM(b *Tensor) *Tensor { return a.inLower("mm", b, (*Tensor).mm) }
 
-// inLower runs a product in the precision of autocast.
+// inLower records a product in autocast's precision.
 func (a *Tensor) inLower(op string, b *Tensor, product func(a, b *Tensor) *Tensor) *Tensor {
 	c := a.tape.Begin(op, a, b)
 	c.CastToLower(&a, &b)
 	return c.End(product(a, b))
 }
 
-// mm records at::mm below autocast.
+// mm records at::mm, inside of autocast.
 func (a *Tensor) mm(b *Tensor) *Tensor {
 	c := a.tape.Begin("mm", a, b)
-	c.t.multipliable(a, b)
+	c.t.checkShapes(a, b)
 	y := c.t.multiply(a, b, a.layout, b.layout)
 	return c.End(y.SetGradFn("MmBackward0", inputs{a, b}, savedFactors(b, a), mmBackward))
 }
 
-// multipliable raises PyTorch's error for matrices whose shapes do not match.
-func (t *Tape) multipliable(a, b *Tensor) {
+// checkShapes raises PyTorch's error if the shapes of two matrices do not match.
+func (t *Tape) checkShapes(a, b *Tensor) {
 	if a.shape[1] != b.shape[0] {
 		t.Raise(fmt.Errorf("RuntimeError: mat1 and mat2 shapes cannot be multiplied (%dx%d and %dx%d)",
 			a.shape[0], a.shape[1], b.shape[0], b.shape[1]))
 	}
 }
 
-// multiply returns the product of two matrices, or of their transposes; la and lb are the layouts that cuBLAS gets.
+// multiply records the product of two matrices, or of their transposes. la and lb are the layouts passed to cuBLAS.
 func (t *Tape) multiply(a, b *Tensor, la, lb *layout) *Tensor {
-	return t.selected(keptMM, func() []*Tensor {
+	return t.selectedResults(keptMM, func() []*Tensor {
 		m, k, cols := la.shape[0], la.shape[1], lb.shape[1]
 		y := t.Alloc(a.dtype, m, cols)
 		a.prepareMatrix(la)
@@ -59,13 +59,13 @@ func (t *Tape) multiply(a, b *Tensor, la, lb *layout) *Tensor {
 	})[0]
 }
 
-// mmT records a.mm(b.T()) without autograd. No view of the transpose is made.
+// mmT records a.mm(b.T()) without autograd and without a view of the transpose.
 func (a *Tensor) mmT(b *Tensor) *Tensor {
 	c := a.tape.Begin("mm", a, b)
 	return c.End(a.tape.multiply(a, b, a.layout, b.matrixT()))
 }
 
-// tMM records a.T().mm(b) without autograd. No view of the transpose is made.
+// tMM records a.T().mm(b) without autograd and without a view of the transpose.
 func (a *Tensor) tMM(b *Tensor) *Tensor {
 	c := a.tape.Begin("mm", a, b)
 	return c.End(a.tape.multiply(a, b, a.matrixT(), b.layout))
@@ -80,8 +80,8 @@ func mmBackward(w *Gradients) {
 	}
 }
 
-// prepareMatrix records prepare_matrix_for_cublas: cuBLAS accepts a matrix with dense rows or columns; any other is
-// copied. l is the layout of x, or of its transpose, that cuBLAS gets.
+// prepareMatrix records prepare_matrix_for_cublas: a matrix whose rows and columns are not dense is copied. l is the
+// layout of x, or of its transpose, that is passed to cuBLAS.
 func (x *Tensor) prepareMatrix(l *layout) {
 	rows, cols := l.shape[0], l.shape[1]
 	switch {
@@ -95,21 +95,21 @@ func (x *Tensor) prepareMatrix(l *layout) {
 	}
 }
 
-// columnMajor reports whether a matrix is transposed: mm_mat1_backward and mm_mat2_backward then compute the transposed
-// product, so that the gradient has the same layout.
-func (l *layout) columnMajor() bool { return l.strides[0] == 1 && l.strides[1] == l.shape[0] }
+// isColumnMajor reports whether a matrix is transposed. mm_mat1_backward and mm_mat2_backward then compute the
+// transposed product, so that the gradient has the same layout.
+func (l *layout) isColumnMajor() bool { return l.strides[0] == 1 && l.strides[1] == l.shape[0] }
 
-// mmGrad1 records grad @ b^T (mm_mat1_backward), given the layout of a.
+// mmGrad1 records grad @ b^T (mm_mat1_backward); a is the layout of the first factor.
 func mmGrad1(grad, b *Tensor, a *layout) *Tensor {
-	if a.columnMajor() {
+	if a.isColumnMajor() {
 		return b.mmT(grad).T()
 	}
 	return grad.mmT(b)
 }
 
-// mmGrad2 records a^T @ grad (mm_mat2_backward), given the layout of b.
+// mmGrad2 records a^T @ grad (mm_mat2_backward); b is the layout of the second factor.
 func mmGrad2(grad, a *Tensor, b *layout) *Tensor {
-	if b.columnMajor() {
+	if b.isColumnMajor() {
 		return grad.tMM(a).T()
 	}
 	return a.tMM(grad)
@@ -121,7 +121,7 @@ func (bias *Tensor) AddMM(a, b *Tensor) *Tensor { return bias.AddMMScaled(a, b, 
 // Factors reports which factors in beta * x + alpha * a @ b are not one. Such a factor also multiplies the gradient.
 type Factors struct{ Beta, Alpha bool }
 
-// scaledIf multiplies a gradient with a factor, if it is not one.
+// scaledIf multiplies a gradient by a factor, unless the factor is one.
 func (g *Tensor) scaledIf(factor bool) *Tensor {
 	if factor {
 		return g.MulScalar()
@@ -136,14 +136,14 @@ func (bias *Tensor) AddMMScaled(a, b *Tensor, f Factors) *Tensor {
 	return c.End(bias.addmmScaled(a, b, f))
 }
 
-// addmm records at::addmm below autocast. A bias vector is added by cuBLASLt's
-// epilogue, unless the product has a single row or column.
+// addmm records at::addmm, inside of autocast. cuBLASLt's epilogue adds a bias vector, unless the product has a single
+// row or column.
 func (bias *Tensor) addmm(a, b *Tensor) *Tensor { return bias.addmmScaled(a, b, Factors{}) }
 
 func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
 	c := bias.tape.Begin("addmm", bias, a, b)
-	c.t.multipliable(a, b)
-	y := c.t.selected(keptAddMM, func() []*Tensor { return []*Tensor{bias.addmmProduct(a, b)} })[0]
+	c.t.checkShapes(a, b)
+	y := c.t.selectedResults(keptAddMM, func() []*Tensor { return []*Tensor{bias.addmmProduct(a, b)} })[0]
 	return c.End(y.SetGradFn("AddmmBackward0", inputs{bias, a, b}, savedFactors(a, b), addmmBackward(f)))
 }
 
@@ -180,7 +180,7 @@ func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 		return x.parallelLinear(weight, bias, of)
 	}
 	if by := x.tape.linear; by != nil {
-		f := x.tape.funcFrame()
+		f := x.tape.functionFrame()
 		return f.Return(by(f, x, weight, bias))
 	}
 	return x.linearOf(weight, bias, false)
@@ -189,7 +189,8 @@ func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 // OverrideLinear replaces torch.nn.functional.linear with f; f's bias may be nil.
 func (t *Tape) OverrideLinear(f func(f *Frame, x, weight, bias *Tensor) *Tensor) { t.linear = f }
 
-// linearOf records Linear with a rank's part of the weight. If the results are summed over ranks, the bias is divided.
+// linearOf records Linear with a rank's part of the weight. If results are summed over ranks, the bias is divided by
+// their number.
 func (x *Tensor) linearOf(weight, bias *Tensor, part bool) *Tensor {
 	c := x.tape.Begin("linear", x, weight, bias)
 	c.CastToLower(&x, &weight, &bias)
@@ -199,7 +200,7 @@ func (x *Tensor) linearOf(weight, bias *Tensor, part bool) *Tensor {
 	return c.End(c.linear(x, weight, bias))
 }
 
-// LinearUncast records at::linear below autocast.
+// LinearUncast records at::linear, inside of autocast.
 func (x *Tensor) LinearUncast(weight, bias *Tensor) *Tensor {
 	c := x.tape.Begin("linear", x, weight, bias)
 	return c.End(c.linear(x, weight, bias))
@@ -210,7 +211,7 @@ func (c *Call) linear(x, weight, bias *Tensor) *Tensor {
 		return bias.addmm(x, weight.T())
 	}
 	if bias != nil && len(x.shape) >= 3 && x.IsContiguous() {
-		// _flatten_nd_linear
+		// This is _flatten_nd_linear.
 		lead := x.shape[:len(x.shape)-1]
 		flat := c.Bind(x.AsShape([]int64{Numel(lead), x.Size(-1)}))
 		y := c.Bind(bias.addmm(flat, weight.T()))
@@ -226,10 +227,10 @@ func (c *Call) linear(x, weight, bias *Tensor) *Tensor {
 // BMM records torch.bmm.
 func (a *Tensor) BMM(b *Tensor) *Tensor { return a.inLower("bmm", b, (*Tensor).BMMUncast) }
 
-// BMMUncast records at::bmm below autocast.
+// BMMUncast records at::bmm, inside of autocast.
 func (a *Tensor) BMMUncast(b *Tensor) *Tensor {
 	c := a.tape.Begin("bmm", a, b)
-	y := c.t.selected(keptBMM, func() []*Tensor {
+	y := c.t.selectedResults(keptBMM, func() []*Tensor {
 		y := c.t.Alloc(a.dtype, a.shape[0], a.shape[1], b.shape[2])
 		c.t.batchedProduct(y, a, b, nil)
 		return []*Tensor{y}
@@ -284,8 +285,7 @@ func (t *Tape) batchedProduct(y, a, b, x *Tensor) {
 	t.LaunchGEMM(y, batch, rows, cols, k, a, b, x)
 }
 
-// prepareBatch records prepare_batch_matrix_for_cublas: it copies matrices that
-// are dense neither by rows nor by columns.
+// prepareBatch records prepare_batch_matrix_for_cublas: matrices whose rows and columns are not dense are copied.
 func (x *Tensor) prepareBatch(transposed bool, m, n int64) {
 	fast, leading := 1, 2
 	if transposed {

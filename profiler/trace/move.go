@@ -8,8 +8,8 @@ import (
 
 // Operators that move or repeat elements.
 
-// copied records a kernel that fills y from x, and the operator's gradient.
-func (x *Tensor) copied(node string, y *Tensor, back func(grad *Tensor) *Tensor) *Tensor {
+// recordCopy records a kernel that fills y with elements of x, and sets the operator's node.
+func (x *Tensor) recordCopy(node string, y *Tensor, back func(grad *Tensor) *Tensor) *Tensor {
 	x.tape.LaunchCopy(y, x)
 	y.SetGradFn(node, inputs{x}, nil, func(b *Gradients) { b.Set(0, back(b.Grad)) })
 	return y
@@ -19,17 +19,17 @@ func (x *Tensor) copied(node string, y *Tensor, back func(grad *Tensor) *Tensor)
 func (x *Tensor) Flip(dims ...int) *Tensor {
 	c := x.tape.Begin("flip", x)
 	y := x.AllocLike(x.dtype)
-	return c.End(x.copied("FlipBackward0", y, func(g *Tensor) *Tensor { return g.Flip(dims...) }))
+	return c.End(x.recordCopy("FlipBackward0", y, func(g *Tensor) *Tensor { return g.Flip(dims...) }))
 }
 
-// Roll records x.roll(shifts, dims) for one or more dims: each dimension is rolled separately.
+// Roll records x.roll(shifts, dims). Each dimension is rolled separately.
 func (x *Tensor) Roll(dims ...int) *Tensor {
 	c := x.tape.Begin("roll", x)
 	y := x.roll(len(dims))
 	return c.End(y.SetGradFn("RollBackward0", inputs{x}, nil, func(b *Gradients) { b.Set(0, b.Grad.roll(len(dims))) }))
 }
 
-// roll records roll_cuda of the first dimension, then roll of the others.
+// roll records roll_cuda of the first dimension, then of the others.
 func (x *Tensor) roll(dims int) *Tensor {
 	c := x.tape.Begin("roll_cuda", x)
 	if dims > 1 {
@@ -43,19 +43,19 @@ func (x *Tensor) roll(dims int) *Tensor {
 }
 
 // Tril records x.tril().
-func (x *Tensor) Tril() *Tensor { return x.triangle("tril", "TrilBackward0") }
+func (x *Tensor) Tril() *Tensor { return x.triangularPart("tril", "TrilBackward0") }
 
 // Triu records x.triu().
-func (x *Tensor) Triu() *Tensor { return x.triangle("triu", "TriuBackward0") }
+func (x *Tensor) Triu() *Tensor { return x.triangularPart("triu", "TriuBackward0") }
 
-func (x *Tensor) triangle(op, node string) *Tensor {
+func (x *Tensor) triangularPart(op, node string) *Tensor {
 	c := x.tape.Begin(op, x)
 	y := c.t.Alloc(x.dtype, x.shape...)
-	return c.End(x.copied(node, y, func(g *Tensor) *Tensor { return g.triangle(op, node) }))
+	return c.End(x.recordCopy(node, y, func(g *Tensor) *Tensor { return g.triangularPart(op, node) }))
 }
 
-// Repeat records x.repeat(times): the tensor is repeated along each dimension. If there are more times than dimensions,
-// the result has additional leading dimensions.
+// Repeat records x.repeat(times). If there are more times than dimensions, the result has additional leading
+// dimensions.
 func (x *Tensor) Repeat(times ...int64) *Tensor {
 	c := x.tape.Begin("repeat", x)
 	lead := len(times) - len(x.shape)
@@ -65,10 +65,10 @@ func (x *Tensor) Repeat(times ...int64) *Tensor {
 	}
 	y := c.t.Alloc(x.dtype, shape...)
 	from := x.shape
-	return c.End(x.copied("RepeatBackward0", y, func(g *Tensor) *Tensor { return g.repeatBackward(times, from) }))
+	return c.End(x.recordCopy("RepeatBackward0", y, func(g *Tensor) *Tensor { return g.repeatBackward(times, from) }))
 }
 
-// repeatBackward sums the gradient of all repetitions.
+// repeatBackward records the sum of the gradient over all repetitions.
 func (g *Tensor) repeatBackward(times, from []int64) *Tensor {
 	c := g.tape.Begin("repeat_backward", g)
 	y := c.Bind(g)
@@ -101,7 +101,7 @@ func (x *Tensor) Tile(times ...int64) *Tensor {
 	return c.End(x.Repeat(times...))
 }
 
-// RepeatInterleave records x.repeat_interleave(n, d): each element along dimension d, n times in a row.
+// RepeatInterleave records x.repeat_interleave(n, d), which repeats each element along dimension d n times.
 func (x *Tensor) RepeatInterleave(n int64, d int) *Tensor {
 	c := x.tape.Begin("repeat_interleave_self_int", x)
 	d = x.Dim(d)

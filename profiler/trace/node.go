@@ -1,10 +1,10 @@
 package trace
 
-// Node is a step of the backward graph: it turns gradients of an operator's outputs into gradients of its inputs.
+// Node is a node of the autograd graph: it computes gradients of an operator's inputs from gradients of its outputs.
 //
 // The graphs of large models exceed a processor's cache, so a node is small: it has room for most operators' tensors,
-// and its fields are in the order of their use. A walk through the graph reads only the first 64 bytes (a cache line),
-// and running a node that saves nothing only the next.
+// and its fields are in the order of their use. A walk through the graph reads only its first 64 bytes (a cache line).
+// Running a node that saves nothing only reads the next 64.
 type Node struct {
 	edges  [3]edge // of the inputs; a zero edge where no gradient is needed
 	visit  int32   // the call of backward that was here last
@@ -16,8 +16,8 @@ type Node struct {
 	flags  nodeFlags
 
 	seq   int64
-	metas [1]meta    // of the outputs: gradients must come in these shapes and types
-	grads [1]*Tensor // that have come
+	metas [1]gradientMeta // of the outputs: gradients must come in these shapes and types
+	grads [1]*Tensor      // that have come
 	apply func(b *Gradients)
 	name  string
 	place *place
@@ -42,14 +42,14 @@ const (
 	isSubclassed                         // its gradients are DTensors, which are not added in place
 )
 
-// manyInputs is the number of inputs of a node whose lists are elsewhere.
+// manyInputs is the value of the input count of a node whose lists are stored separately.
 const manyInputs = 255
 
-// nodeLists holds the lists of a node with many inputs or outputs, or with saved tensors that went through hooks.
+// nodeLists holds the lists of a node with many inputs or outputs, or with saved tensors that a hook replaced.
 type nodeLists struct {
 	edges []edge
 	saved []saved
-	metas []meta
+	metas []gradientMeta
 	grads []*Tensor
 	attrs []*Tensor // of a Function's context
 	inner *Node     // CopySlices: the view's node
@@ -60,19 +60,19 @@ type edge struct {
 	input int32
 }
 
-// meta is the shape, type and layout that the engine checks a gradient against (InputMetadata).
-type meta struct {
+// gradientMeta is the shape, type and layout with which the engine compares a gradient (InputMetadata).
+type gradientMeta struct {
 	*layout
 	dtype DType
 }
 
-// saved is a tensor kept for backward, or the result of a saved-tensor hook.
+// saved is a tensor saved for backward, or the result of a saved-tensor hook.
 type saved struct {
 	x    *Tensor
 	pack *packedTensor
 }
 
-// lastSeq is the sequence number of AccumulateGrad nodes: they run at once.
+// lastSeq is the sequence number of AccumulateGrad nodes, which run before all others.
 const lastSeq = int64(1) << 62
 
 func (t *Tape) newNode(name string, inputs int) *Node {
@@ -149,7 +149,7 @@ func (n *Node) addSaved(s saved) {
 	e.saved = append(e.saved, s)
 }
 
-// numSaved returns the number of places for saved tensors.
+// numSaved returns the number of saved tensors, including nil ones.
 func (n *Node) numSaved() int {
 	if n.inputs == manyInputs {
 		return len(n.more.saved)
@@ -157,7 +157,7 @@ func (n *Node) numSaved() int {
 	return int(n.saves)
 }
 
-// saved returns the saved tensor in place i.
+// saved returns the saved tensor with index i.
 func (n *Node) saved(i int) saved {
 	if n.inputs == manyInputs {
 		return n.more.saved[i]
@@ -165,7 +165,7 @@ func (n *Node) saved(i int) saved {
 	return saved{x: n.kept[i]}
 }
 
-// forget drops the references to all saved tensors.
+// forget releases all saved tensors.
 func (n *Node) forget() {
 	if n.inputs != manyInputs {
 		releaseAll(n.kept[:n.saves])
@@ -185,11 +185,11 @@ func (n *Node) forget() {
 	m.release()
 }
 
-// addOutput appends the metadata of the next output, nil for an output that has none.
+// addOutput appends the metadata of the next output; nil if there is no output.
 func (n *Node) addOutput(x *Tensor) {
-	var m meta
+	var m gradientMeta
 	if x != nil {
-		m = meta{x.layout, x.dtype}
+		m = gradientMeta{x.layout, x.dtype}
 	}
 	if n.inputs != manyInputs && n.yield == 0 {
 		n.metas[0] = m
@@ -201,14 +201,14 @@ func (n *Node) addOutput(x *Tensor) {
 }
 
 // output returns the shape and type of output i.
-func (n *Node) output(i int32) *meta {
+func (n *Node) output(i int32) *gradientMeta {
 	if n.inputs == manyInputs {
 		return &n.more.metas[i]
 	}
 	return &n.metas[i]
 }
 
-// incoming returns the gradients that have come, with one place for each output.
+// incoming returns the gradients that arrived, one for each output.
 func (n *Node) incoming() []*Tensor {
 	if n.inputs != manyInputs {
 		return n.grads[:]
@@ -220,15 +220,15 @@ func (n *Node) incoming() []*Tensor {
 	return e.grads
 }
 
-// The parts of a node: the inputs of its operator, of which some may be nil, and the tensors
-// that it saves for backward, with nil where one is missing or not needed.
+// Arguments of SetGradFn: the inputs of an operator, some of which may be nil, and the tensors that its node saves for
+// backward, with nil for missing or unneeded ones.
 type (
 	inputs  = []*Tensor
 	saves   = []*Tensor
 	outputs = []*Tensor
 )
 
-// SetGradFn makes the node of an operator that has computed outs, if autograd follows the operator.
+// SetGradFn makes the node of an operator with results outs, if autograd records the operator.
 func (t *Tape) SetGradFn(outs outputs, name string, in inputs, kept saves, gradients func(b *Gradients)) {
 	n := t.record(name, in...)
 	if n == nil {
@@ -245,7 +245,7 @@ func (x *Tensor) SetGradFn(name string, in inputs, kept saves, gradients func(b 
 	return x
 }
 
-// resetGradFn makes the node of an operator that has overwritten x, if autograd follows it.
+// resetGradFn makes the node of an operator that has overwritten x, if autograd records the operator.
 func (x *Tensor) resetGradFn(name string, in inputs, kept saves, gradients func(b *Gradients)) *Tensor {
 	if n := x.tape.record(name, in...); n != nil {
 		n.save(kept...)
@@ -263,7 +263,7 @@ func tensorIf(condition bool, x *Tensor) *Tensor {
 	return nil
 }
 
-// savedFactors returns the factors of a product that backward needs: each if the other one requires grad.
+// savedFactors returns the factors of a product that backward needs: each of them if the other one requires a gradient.
 func savedFactors(a, b *Tensor) saves {
 	return saves{tensorIf(b.requiresGrad, a), tensorIf(a.requiresGrad, b)}
 }
@@ -274,7 +274,7 @@ type inputGradient struct {
 	of    func(b *Gradients) *Tensor
 }
 
-// inputGradients computes the needed gradients, in the given order.
+// inputGradients returns a function that computes the needed gradients in the given order.
 func inputGradients(partials ...inputGradient) func(b *Gradients) {
 	return func(b *Gradients) {
 		for _, p := range partials {
@@ -285,5 +285,5 @@ func inputGradients(partials ...inputGradient) func(b *Gradients) {
 	}
 }
 
-// formulas are derivatives by argument.
+// formulas maps arguments to their derivatives, as formulas.
 type formulas = map[string]string

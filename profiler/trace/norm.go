@@ -8,18 +8,18 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Operations per element of the normalizations, counted in their formulas: each addition, multiplication and comparison
-// is one. On every GPU of the catalog memory traffic takes longer, so that a count off by a few changes no estimate.
+// Operations per element of the normalizations, counting each addition, multiplication and comparison in their formulas
+// as one. On every GPU of the catalog, memory traffic takes longer, so small errors change no estimate.
 const (
 	// Mean and variance: a sum, difference, square and sum. Result: difference, scale, affine multiplication, addition.
 	normFLOPs = 8
 	// Gradient of the input: two sums of products, and the three terms
 	// (g*w - mean(g*w) - xhat*mean(g*w*xhat)) * invstd.
 	normBackwardFLOPs = 12
-	// The elementwise kernel of a batch norm's backward, which finds its sums made:
-	// subtract the means, scale, and multiply by weight and invstd.
+	// The elementwise kernel of a batch norm's backward, without its sums: subtract the means, scale, and multiply by
+	// weight and invstd.
 	batchNormElementwiseBackwardFLOPs = 6
-	// Without a mean: a square, a sum and the two scalings.
+	// RMS norm has no mean: a square, a sum and the two scalings.
 	rmsNormFLOPs = 6
 	// w = v * (g / |v|): a square, a sum, the division and the product.
 	weightNormFLOPs         = 4
@@ -27,33 +27,33 @@ const (
 	// Gradients of weight and bias, per element of the input: recompute xhat
 	// (subtract and scale), multiply by the gradient, add.
 	normParameterFLOPs = 4
-	// Group norm's kernel adds its sums by group.
+	// Group norm's kernel adds precomputed sums by group.
 	groupNormParameterFLOPs = 2
 )
 
-// launchNorm records a normalization with a number of operations per element of y.
+// launchNorm records a normalization kernel with a number of operations per element of y.
 func (t *Tape) launchNorm(y *Tensor, flops int64, ins ...*Tensor) *program.Op {
 	return t.Launch(program.Normalization, flops*y.numel, []*Tensor{y}, ins)
 }
 
-// launchNormOf records a normalization over groups of y's elements, described as in [program.Product].
+// launchNormOf records a normalization kernel over groups of y's elements, described as in [program.Product].
 func (t *Tape) launchNormOf(groups program.Product, y *Tensor, flops int64, ins ...*Tensor) {
 	t.setProduct(t.launchNorm(y, flops, ins...), groups)
 }
 
-// byChannel returns the groups of batch norm: a channel of all images.
+// byChannel returns the groups of a batch norm: one channel of all images.
 func (x *Tensor) byChannel() program.Product {
 	channels, images := max(x.shape[1], 1), max(x.shape[0], 1)
 	return program.Product{M: channels, N: x.numel / (channels * images), Batch: images}
 }
 
-// byRow returns a product of rows groups whose elements are adjacent.
+// byRow returns the groups of a norm over rows: adjacent elements.
 func (x *Tensor) byRow(rows int64) program.Product {
 	return program.Product{M: rows, N: x.numel / max(rows, 1), Batch: 1}
 }
 
-// WeightNorm records torch._weight_norm(v, g, dim): g * v / norm(v), the norm taken
-// over all dimensions but dim, the first or the last.
+// WeightNorm records torch._weight_norm(v, g, dim): g * v / norm(v). The norm is over all dimensions but dim, which is
+// the first or the last.
 func WeightNorm(v, g *Tensor) *Tensor {
 	t := v.tape
 	c := t.Begin("_weight_norm", v, g)
@@ -62,7 +62,7 @@ func WeightNorm(v, g *Tensor) *Tensor {
 	if acc == F16 {
 		acc = F32
 	}
-	norms := c.Bind(t.fresh(acc, g.layout))
+	norms := c.Bind(t.newTensor(acc, g.layout))
 	t.launchNorm(w, weightNormFLOPs, v, g)
 	return c.End(w.SetGradFn("WeightNormInterfaceBackward0", inputs{v, g}, saves{v, g, norms}, func(b *Gradients) {
 		v, g := b.Saved(0), b.Saved(1)
@@ -75,7 +75,7 @@ func WeightNorm(v, g *Tensor) *Tensor {
 
 // NormalizeInto records torch.nn.functional.normalize(x, dim=0, out=into) of a vector.
 func (x *Tensor) NormalizeInto(into *Tensor) {
-	f := x.tape.funcFrame(x)
+	f := x.tape.functionFrame(x)
 	denom := f.Bind(x.Norm(2, true, 0).ClampMinInPlace().ExpandAs(x))
 	x.tape.LaunchElementwise(into, 4, x, denom)
 	f.End()
@@ -114,7 +114,7 @@ func NormBackward(grad, self, norm *Tensor, p float64, dims []int, keep bool) *T
 	return c.End(grad.Mul(direction))
 }
 
-// maxNormGrad shares the gradient among the largest elements.
+// maxNormGrad records the gradient for the order inf, which the largest elements share.
 func maxNormGrad(grad, self, norm *Tensor, dims []int) *Tensor {
 	c := grad.tape.Begin("norm_backward", grad, self, norm)
 	size := c.Bind(self.mapWithoutGrad("abs", 1))
@@ -124,7 +124,7 @@ func maxNormGrad(grad, self, norm *Tensor, dims []int) *Tensor {
 	return c.End(self.Sgn().Mul(share))
 }
 
-// fractionNormGrad returns the gradient for an order below one.
+// fractionNormGrad records the gradient for an order below one.
 func fractionNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	c := grad.tape.Begin("norm_backward", grad, self, norm)
 	size := self.mapWithoutGrad("abs", 1)
@@ -134,7 +134,7 @@ func fractionNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	return c.End(scaled.Mul(grad).Mul(power))
 }
 
-// powerNormGrad returns the gradient for an order above one but two.
+// powerNormGrad records the gradient for an order above one, except two.
 func powerNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	c := grad.tape.Begin("norm_backward", grad, self, norm)
 	var scaled *Tensor
@@ -150,7 +150,7 @@ func powerNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	return c.End(scaled.Mul(scale))
 }
 
-// restoreDims records unsqueeze_multiple: reduced dimensions come back with size one.
+// restoreDims records unsqueeze_multiple, which restores reduced dimensions with size one.
 func (x *Tensor) restoreDims(n int, dims []int) *Tensor {
 	if n == 0 {
 		return x
@@ -166,7 +166,7 @@ func (x *Tensor) restoreDims(n int, dims []int) *Tensor {
 
 // Normalize records torch.nn.functional.normalize(x, dim=dim).
 func (x *Tensor) Normalize(dim int) *Tensor {
-	f := x.tape.funcFrame(x)
+	f := x.tape.functionFrame(x)
 	denom := f.Bind(x.Norm(2, true, dim).ClampMin().ExpandAs(x))
 	y := x.Div(denom)
 	return f.Return(y)
@@ -175,7 +175,7 @@ func (x *Tensor) Normalize(dim int) *Tensor {
 // ExpandAs records x.expand_as(y).
 func (x *Tensor) ExpandAs(y *Tensor) *Tensor { return x.Expand(y.shape...) }
 
-// Renorm records x.renorm(p, d, maxnorm): x with each part along d scaled to a norm of maxnorm at most.
+// Renorm records x.renorm(p, d, maxnorm), which scales each slice of x along d to a norm of at most maxnorm.
 func (x *Tensor) Renorm(p float64, d int) *Tensor {
 	c := x.tape.Begin("renorm", x)
 	c.CastToFP32(&x)

@@ -1,10 +1,10 @@
 package trace
 
-// Number is the kind of a Python number that an operator takes. It can promote the type of the
-// result, as a tensor without dimensions does.
+// Number is the type of a Python number that is passed to an operator. Like a tensor without dimensions, it can promote
+// the type of the result.
 type Number uint8
 
-// The kinds of numbers, in the order of promotion.
+// The types of numbers, in the order of promotion.
 const (
 	BoolNumber Number = iota
 	IntNumber
@@ -12,7 +12,7 @@ const (
 	ComplexNumber
 )
 
-// promote returns the result type of a tensor and a number: the tensor's, unless the number's kind is higher.
+// promote returns the result type of a tensor and a number: the tensor's, unless the number's category is higher.
 func (n Number) promote(d DType) DType {
 	switch {
 	case n == ComplexNumber:
@@ -29,11 +29,11 @@ func (n Number) promote(d DType) DType {
 // AddNumber records x + number, and x - number.
 func (x *Tensor) AddNumber(n Number) *Tensor { return opAddNumber.CallWith(n, x) }
 
-// DivRounded records torch.div(x, number, rounding_mode=...), which keeps integers integers and has a gradient of zero.
+// DivRounded records torch.div(x, number, rounding_mode=...). Integers stay integers, and the gradient is zero.
 func (x *Tensor) DivRounded(n Number) *Tensor { return opDivNumberRounded.CallWith(n, x) }
 
-// DivRoundedOf records torch.div(x, y, rounding_mode=...) of two tensors; it keeps
-// integers integers and its gradients are zeros.
+// DivRoundedOf records torch.div(x, y, rounding_mode=...) of two tensors. Integers stay integers, and the gradients are
+// zero.
 func (x *Tensor) DivRoundedOf(y *Tensor) *Tensor { return opDivRounded.Call(x, y) }
 
 var (
@@ -49,7 +49,7 @@ var (
 	}
 )
 
-// FloorDivide records x // number, which has no derivative.
+// FloorDivide records x // number, which has no gradient.
 func (x *Tensor) FloorDivide(n Number) *Tensor {
 	c := x.tape.Begin("floor_divide", x)
 	return c.End(x.tape.Map("floor_divide", n.promote(x.dtype), 1, x))
@@ -60,14 +60,14 @@ func (x *Tensor) FloorDivideOf(y *Tensor) *Tensor {
 	return x.compareAs("floor_divide", resultType(x, y), y)
 }
 
-// compareAs returns a pointwise operator of two tensors that autograd does not follow.
+// compareAs records a pointwise operator of two tensors without a gradient; the result has type d.
 func (x *Tensor) compareAs(op string, d DType, y *Tensor) *Tensor {
 	c := x.tape.Begin(op, x, y)
 	return c.End(x.tape.Map(op, d, 1, x, y))
 }
 
-// AddScalar records x + number (also x - number) for a number that keeps the type of x. The number
-// itself changes no allocation.
+// AddScalar records x + number (or x - number) for a number that does not promote x. The number's value affects no
+// allocation.
 func (x *Tensor) AddScalar() *Tensor { return opAddNumber.Call(x) }
 
 // MulScalar records x * number.
@@ -88,7 +88,7 @@ func (x *Tensor) MulScalarInPlace() *Tensor { return opMulNumber.CallInPlace(x) 
 // DivScalarInPlace records x /= number.
 func (x *Tensor) DivScalarInPlace() *Tensor { return opDivNumber.CallInPlace(x) }
 
-// ScalarTensor records at::scalar_tensor: a number on the device.
+// ScalarTensor records at::scalar_tensor: a tensor with one number on the device.
 func (t *Tape) ScalarTensor(d DType) *Tensor {
 	c := t.Begin("scalar_tensor")
 	s := t.Alloc(d)

@@ -8,23 +8,24 @@ import (
 	"sync"
 )
 
-// Operator is a pointwise operator of PyTorch as a row: its declaration as in native_functions.yaml, its derivative as
-// in derivatives.yaml, and the operations of its kernel. Everything else follows: the tensors that autograd saves, the
-// order in which gradients are computed, and the form that overwrites self.
+// Operator is a pointwise operator of PyTorch as a table row: its declaration as in native_functions.yaml, its
+// derivative as in derivatives.yaml, and its number of operations. The saved tensors, the order of gradients, and the
+// in-place form follow from these.
 type Operator struct {
-	// Schema is the declaration of the form that returns a new tensor. A name that ends in
-	// "_" belongs to an operator whose in-place form has a derivative of its own.
+	// Schema is the declaration of the functional form. A name that ends in "_" is an operator whose in-place form has
+	// a derivative of its own.
 	Schema string
-	// Aliases are other declarations of the same operator; a bare name stands for one with the same arguments.
+	// Aliases are other declarations of the same operator. A name alone has the same arguments.
 	Aliases []string
-	// InPlace reports whether PyTorch also has the form that overwrites self.
+	// InPlace reports whether PyTorch also has the in-place form.
 	InPlace bool
 
-	// gradients are formulas of the arguments' gradients, see [compiler]. Without any, autograd ignores the operator.
+	// gradients maps arguments to the formulas of their gradients, see [compiler]. Without any, the operator has no
+	// gradient.
 	gradients map[string]string
-	// node is the class of the autograd node; by default the name and "Backward0".
+	// node is the class of the autograd node; empty is the name followed by "Backward0".
 	node string
-	// native is the name under which calls are recorded; by default the name and overload.
+	// native is the name under which calls are recorded; empty is the name and overload.
 	native string
 	casts  castList
 	result resultRule
@@ -32,10 +33,10 @@ type Operator struct {
 	flops int64
 
 	once sync.Once
-	compiled
+	compiledOperator
 }
 
-// castList is the list of autocast that an operator is on.
+// castList is the autocast list to which an operator belongs.
 type castList uint8
 
 const (
@@ -44,7 +45,7 @@ const (
 	castWidest            // it runs in the widest type of its arguments
 )
 
-// resultRule is how the type of a result follows from the types of the arguments.
+// resultRule selects how the type of a result follows from the types of the arguments.
 type resultRule uint8
 
 const (
@@ -54,26 +55,26 @@ const (
 	absolute                       // the common type, real for complex arguments
 )
 
-// compiled is the result of compiling the text of a row.
-type compiled struct {
+// compiledOperator is a compiled table row.
+type compiledOperator struct {
 	name, kernel, inPlace string
-	saves                 []savedArgument
-	derivatives           []derivative
+	saves                 []savedTensorArgument
+	derivatives           []compiledDerivative
 	apply                 func(b *Gradients)
 }
 
-// savedArgument is a tensor that autograd keeps: the argument of that index, or the result.
-type savedArgument struct {
+// savedTensorArgument is a tensor that autograd saves: the argument with that index, or the result.
+type savedTensorArgument struct {
 	argument int
-	// only is the one input whose gradient needs it, or -1 if there are more.
+	// only is the index of the only input whose gradient needs the tensor; -1 if there are several.
 	only int
 }
 
 // savedResult is the index of the result among saved arguments.
 const savedResult = -1
 
-// derivative is the compiled formula of an input's gradient.
-type derivative struct {
+// compiledDerivative is the compiled formula for an input's gradient.
+type compiledDerivative struct {
 	input int
 	value formulaFunc
 }
@@ -100,8 +101,8 @@ func (o *Operator) prepare() {
 	o.apply = o.backward
 }
 
-// nodeName returns how PyTorch's code generator names the class of an operator's node: each letter
-// that follows none is a capital.
+// nodeName returns the node class that PyTorch's code generator derives from an operator's name: each letter that does
+// not follow a letter becomes a capital.
 func nodeName(op string) string {
 	var name strings.Builder
 	capital := true
@@ -117,8 +118,8 @@ func nodeName(op string) string {
 	return name.String() + "Backward0"
 }
 
-// derive compiles the formulas. PyTorch computes gradients in the alphabetical order of the
-// arguments, and saves the arguments that occur in formulas in that order, the result last.
+// derive compiles the formulas. PyTorch computes gradients in the alphabetical order of the arguments. It saves the
+// arguments that occur in formulas in that order, the result last.
 func (o *Operator) derive() {
 	args := declaredArguments(o.Schema)
 	places := map[string]int{"grad": 0}
@@ -134,7 +135,7 @@ func (o *Operator) derive() {
 		if len(used) == 0 {
 			continue
 		}
-		s := savedArgument{argument: args.tensor(name), only: -1}
+		s := savedTensorArgument{argument: args.tensor(name), only: -1}
 		if len(used) == 1 && name != "result" {
 			s.only = used[0]
 		}
@@ -144,7 +145,7 @@ func (o *Operator) derive() {
 	c := compiler{places: places, numbers: args.numbers}
 	for _, input := range inputs {
 		value := c.tensor(o.gradients[input])
-		o.derivatives = append(o.derivatives, derivative{args.tensor(input), value})
+		o.derivatives = append(o.derivatives, compiledDerivative{args.tensor(input), value})
 	}
 }
 
@@ -154,7 +155,7 @@ func (o *Operator) backward(b *Gradients) {
 	copy(b.terms[1:], b.kept)
 	for _, d := range o.derivatives {
 		if b.Needs(d.input) {
-			b.Set(d.input, b.realAs(d.input, d.value(b.terms[:])))
+			b.Set(d.input, b.setRealPart(d.input, d.value(b.terms[:])))
 		}
 	}
 }
@@ -162,7 +163,7 @@ func (o *Operator) backward(b *Gradients) {
 // Call records the operator on its tensor arguments.
 func (o *Operator) Call(xs ...*Tensor) *Tensor { return o.CallWith(BoolNumber, xs...) }
 
-// CallWith records the operator on its tensor arguments and a number of the kind n.
+// CallWith records the operator on its tensor arguments and a number of type n.
 func (o *Operator) CallWith(n Number, xs ...*Tensor) *Tensor {
 	o.once.Do(o.prepare)
 	t := xs[0].tape
@@ -183,14 +184,14 @@ func (o *Operator) CallWith(n Number, xs ...*Tensor) *Tensor {
 	return c.End(z)
 }
 
-func (s savedArgument) tensor(xs []*Tensor, result *Tensor) *Tensor {
+func (s savedTensorArgument) tensor(xs []*Tensor, result *Tensor) *Tensor {
 	if s.argument == savedResult {
 		return result
 	}
 	return xs[s.argument]
 }
 
-// castArguments casts xs as autocast does for an operator of the list.
+// castArguments casts xs as autocast does for operators of a list.
 func (c *Call) castArguments(list castList, xs []*Tensor) {
 	var buf [3]**Tensor
 	places := buf[:0]
@@ -204,7 +205,7 @@ func (c *Call) castArguments(list castList, xs []*Tensor) {
 	}
 }
 
-// compute makes the result and launches the kernel.
+// compute allocates the result and launches the kernel.
 func (o *Operator) compute(t *Tape, n Number, xs []*Tensor) *Tensor {
 	d := xs[0].dtype
 	if len(xs) > 1 && o.result != selfTyped {
@@ -222,7 +223,7 @@ func (o *Operator) compute(t *Tape, n Number, xs []*Tensor) *Tensor {
 	return t.Map(o.kernel, d, o.flops, xs...)
 }
 
-// complexAbs returns a real result that is copied out of a complex one.
+// complexAbs records an operator on complex numbers whose complex result is copied to a real one.
 func (t *Tape) complexAbs(x *Tensor, op string) *Tensor {
 	y := x.AllocLike(F32)
 	c := t.Begin(op)
@@ -231,7 +232,7 @@ func (t *Tape) complexAbs(x *Tensor, op string) *Tensor {
 	return y
 }
 
-// CallInPlace records the form that overwrites the first argument, of which autograd may need a clone.
+// CallInPlace records the in-place form. Autograd may need a clone of the first argument, which it overwrites.
 func (o *Operator) CallInPlace(xs ...*Tensor) *Tensor {
 	o.once.Do(o.prepare)
 	x := xs[0]
@@ -267,7 +268,7 @@ func (o *Operator) CallInPlace(xs ...*Tensor) *Tensor {
 	return c.End(x)
 }
 
-// cloneForInPlace keeps the value of x that an in-place operator destroys.
+// cloneForInPlace records a clone of x for backward, before an in-place operator overwrites x.
 func (x *Tensor) cloneForInPlace() *Tensor {
 	y := x.AllocLike(x.dtype)
 	x.tape.LaunchCopy(y, x)
@@ -278,13 +279,13 @@ func (x *Tensor) cloneForInPlace() *Tensor {
 // Unary records torch.NAME(x) for a function of one tensor, such as "asin" or "hardshrink".
 func (x *Tensor) Unary(name string) *Tensor { return operatorIndex[name].Call(x) }
 
-// WithNumber returns the overload of a binary operator for a number as second argument, nil if there is none.
+// WithNumber returns a binary operator's overload for a number as second argument; nil if there is none.
 func (o *Operator) WithNumber() *Operator {
 	base, _, _ := strings.Cut(o.Name(), ".")
 	return operatorIndex[base+".Scalar"]
 }
 
-// Form is a declaration of an operator, of the functional form or the one in place.
+// Form is a declaration of an operator, functional or in place.
 type Form struct {
 	Schema  string
 	InPlace bool
@@ -308,7 +309,7 @@ func (o *Operator) Forms() []Form {
 	return forms
 }
 
-// inPlaceSchema returns the declaration of the form that overwrites self.
+// inPlaceSchema returns the declaration of the in-place form.
 func inPlaceSchema(schema string) string {
 	name, rest, _ := strings.Cut(schema, "(Tensor self")
 	args, _, _ := strings.Cut(rest, " -> ")

@@ -17,7 +17,7 @@ func TestEveryFormulaCompiles(t *testing.T) {
 // What autograd saves follows from the formulas: the arguments in them by name, then the
 // result; an argument that one gradient alone needs is saved only if that one is wanted.
 func TestSavedArgumentsFollowFromFormulas(t *testing.T) {
-	for name, want := range map[string][]savedArgument{
+	for name, want := range map[string][]savedTensorArgument{
 		"add.Tensor":        nil,
 		"exp":               {{savedResult, -1}},
 		"log":               {{0, 0}},

@@ -7,21 +7,22 @@ import (
 	"strings"
 )
 
-// operatorText holds the rows of all pointwise operators; it begins with a description of their form.
+// operatorText has the rows of all pointwise operators; it begins with a description of the format.
 //
 //go:embed operators.txt
 var operatorText string
 
-// backwardKernel is a kernel of a backward pass, over the gradient and the saved tensor.
+// backwardKernel is a backward kernel with the gradient and a saved tensor as arguments.
 type backwardKernel struct {
 	flops int64
-	// savedFirst reports whether the iterator has the saved tensor first: the gradient is laid out as that is.
+	// savedFirst reports whether the saved tensor is the first argument, so that the result has its layout.
 	savedFirst bool
 }
 
 var pointwiseOperators, backwardKernels = readOperators(operatorText)
 
-// readOperators reads rows of operators and backward kernels. It panics on a mistake in the table: every test finds it.
+// readOperators reads the rows of operators and backward kernels. It panics on an error in the table, which every test
+// finds.
 func readOperators(text string) (rows []*Operator, kernels map[string]backwardKernel) {
 	kernels = map[string]backwardKernel{}
 	var o *Operator
@@ -82,10 +83,10 @@ func (o *Operator) setTraits(traits string) {
 	}
 }
 
-// PointwiseOperators returns the operators that are rows. The caller must not change the slice.
+// PointwiseOperators returns the operators that are table rows. The caller must not change the slice.
 func PointwiseOperators() []*Operator { return pointwiseOperators }
 
-// operatorIndex finds rows by name, with the overload and, for the first of them, without.
+// operatorIndex maps names with overload to rows, and names without overload to their first row.
 var operatorIndex = func() map[string]*Operator {
 	all := make(map[string]*Operator, 256)
 	for _, o := range pointwiseOperators {

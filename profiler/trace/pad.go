@@ -89,7 +89,7 @@ func (x *Tensor) PadConstant(pads []int64) *Tensor {
 		y = c.Bind(c.t.AllocIn(x.dtype, x.paddedShape(pads), x.SuggestsChannelsLast()))
 	}
 	back := lists.Map(pads, func(p int64) int64 { return -p })
-	return c.End(x.copied("ConstantPadNdBackward0", y, func(g *Tensor) *Tensor { return g.PadConstant(back) }))
+	return c.End(x.recordCopy("ConstantPadNdBackward0", y, func(g *Tensor) *Tensor { return g.PadConstant(back) }))
 }
 
 // narrowed returns the view that negative pads leave.

@@ -60,7 +60,7 @@ func (x *Tensor) SplitLike(y *Tensor) {
 // parallelLinear records a linear layer under parallelize_module, whose weight is a DTensor. Its
 // input and output are plain tensors, or DTensors that the rank has a part of.
 func (x *Tensor) parallelLinear(weight, bias *Tensor, of Sharing) *Tensor {
-	f := x.tape.funcFrame()
+	f := x.tape.functionFrame()
 	f.Bind(x)
 	if of.Split != ByRow { // embeddings may share their weight with the output layer
 		switch {
@@ -135,12 +135,12 @@ func (x *Tensor) AllRows(ranks, rows int64) *Tensor {
 
 // ownRows returns the rows of the first rank, which has the most if the number of rows is not divisible.
 func (x *Tensor) ownRows(ranks int64) *Tensor {
-	f := x.tape.funcFrame(x)
+	f := x.tape.functionFrame(x)
 	return f.Return(f.Bind(x.Narrow(0, 0, ceil.Div(x.shape[0], ranks))).Clone())
 }
 
 func (x *Tensor) allRows(ranks, rows int64) *Tensor {
-	f := x.tape.funcFrame(x)
+	f := x.tape.functionFrame(x)
 	all := f.Bind(x.gathered(ranks, 0))
 	if rows < all.shape[0] {
 		return f.Return(all.Narrow(0, 0, rows))
@@ -174,13 +174,13 @@ func (x *Tensor) reduced(ranks int64) *Tensor {
 // looked up as the first row, and their results are zeroed before the sum over the ranks.
 func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
 	t := x.tape
-	f := t.funcFrame()
+	f := t.functionFrame()
 	var mask, y *Tensor
 	t.NoGrad(func() {
 		var own *Tensor
 		mask, own = f.ownIndices(x)
 		f.BindEach(mask, own)
-		y = f.Bind(own.Embedding(weight.detached()))
+		y = f.Bind(own.Embedding(weight.withoutHistory()))
 		f.Del(&own)
 	})
 	rows := weight.shape[0] * of.Ranks
@@ -200,7 +200,7 @@ func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
 
 // ownIndices records _MaskPartial._partition_value: which of indices other ranks have, and the indices as in the rank.
 func (f *Frame) ownIndices(indices *Tensor) (mask, own *Tensor) {
-	g := f.FuncFrame(indices)
+	g := f.FunctionFrame(indices)
 	low := g.Bind(indices.GtScalar())
 	high := g.Bind(indices.GtScalar())
 	mask = g.Bind(low.And(high))
@@ -222,7 +222,7 @@ func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
 	case of.Split == Whole && of.Tokens:
 		return g.reduced(of.Ranks)
 	case of.Split == ByWord:
-		f := x.tape.funcFrame(g)
+		f := x.tape.functionFrame(g)
 		return f.Return(f.Bind(g.Narrow(0, 0, g.Size(0)/of.Ranks)).Clone())
 	}
 	return g
@@ -249,7 +249,7 @@ func (x *Tensor) logSoftmaxAmong(ranks int64) *Tensor {
 	t := x.tape
 	var y *Tensor
 	t.NoGrad(func() {
-		f := t.funcFrame(x)
+		f := t.functionFrame(x)
 		most := f.Bind(x.AMax(true, -1))
 		f.Set(&most, most.reduced(ranks))
 		shifted := f.Bind(x.Sub(most))
@@ -266,7 +266,7 @@ func (x *Tensor) nllAmong(target *Tensor, ranks int64) *Tensor {
 	t := x.tape
 	var y, total *Tensor
 	t.NoGrad(func() {
-		f := t.funcFrame(x, target)
+		f := t.functionFrame(x, target)
 		safe := f.Bind(WhereScalar(target.GtScalar(), target))
 		rows := f.Bind(safe.Unsqueeze(1))
 		mask, own := f.ownIndices(rows)
@@ -289,7 +289,7 @@ func (x *Tensor) nllAmong(target *Tensor, ranks int64) *Tensor {
 // nllAmongBackward records _nll_loss_and_log_softmax_backward of x, the logarithms of the softmax.
 func (x *Tensor) nllAmongBackward(grad, target, total *Tensor) *Tensor {
 	t := x.tape
-	f := t.funcFrame(grad, x, target, total)
+	f := t.functionFrame(grad, x, target, total)
 	f.Set(&grad, grad.Div(total))
 	rows := f.Bind(target.Unsqueeze(1))
 	safe := f.Bind(WhereScalar(rows.GtScalar(), rows))

@@ -58,7 +58,7 @@ func (x *Tensor) gatherOutputs(ranks int64) *Tensor {
 	last := x.NDim() - 1
 	return x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, last) },
 		func(g *Tensor) *Tensor {
-			f := g.tape.funcFrame(g)
+			f := g.tape.functionFrame(g)
 			return f.Return(f.Bind(g.Narrow(last, 0, g.Size(last)/ranks)).Contiguous())
 		})
 }
@@ -109,7 +109,7 @@ func (t *Tape) readsStorage(such func(s *storage) bool) bool {
 // which is reordered unless only dimensions of size one precede dim.
 func (x *Tensor) gathered(ranks int64, dim int) *Tensor {
 	t := x.tape
-	f := t.funcFrame(x)
+	f := t.functionFrame(x)
 	all := append([]int64{}, x.shape...)
 	all[0] *= ranks
 	flat := f.Bind(t.Alloc(x.dtype, all...))
@@ -127,13 +127,13 @@ func (x *Tensor) gathered(ranks int64, dim int) *Tensor {
 
 // scatterSum records reduce_scatter_single: the sum over the ranks of their parts of the tokens.
 func (x *Tensor) scatterSum(ranks int64) *Tensor {
-	f := x.tape.funcFrame(x)
+	f := x.tape.functionFrame(x)
 	return f.Return(f.Bind(x.byRank(ranks)).sumOwn(ranks))
 }
 
 // scatterAsync records scatterSum that nothing waits for before its result is read.
 func (x *Tensor) scatterAsync(ranks int64) *Tensor {
-	f := x.tape.funcFrame(x)
+	f := x.tape.functionFrame(x)
 	parts := f.Bind(x.byRank(ranks))
 	y := parts.sumOwn(ranks)
 	y.releasesWhenRead(parts)
@@ -170,7 +170,7 @@ func (x *Tensor) AllToAll(ranks, rows int64) *Tensor {
 	c.t.NoGrad(func() { y = exchange(x, rows) })
 	sent := x.shape[0]
 	return c.End(y.SetGradFn("AllToAllSingleBackward", inputs{x}, nil, func(b *Gradients) {
-		f := b.Grad.tape.funcFrame(b.Grad)
+		f := b.Grad.tape.functionFrame(b.Grad)
 		g := f.Bind(exchange(f.Bind(b.Grad.Contiguous()), sent))
 		g.Wait()
 		b.Set(0, f.Return(g))
@@ -186,7 +186,7 @@ func (x *Tensor) Wait() {
 
 // byRank records a copy with the ranks' tokens one after the other.
 func (x *Tensor) byRank(ranks int64) *Tensor {
-	f := x.tape.funcFrame(x)
+	f := x.tape.functionFrame(x)
 	if !x.IsContiguous() {
 		x = f.Bind(x.Contiguous())
 	}

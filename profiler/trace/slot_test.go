@@ -19,7 +19,7 @@ func TestSlotsLiveAsLongAsCheckpointsThatCaptureThem(t *testing.T) {
 		filled := 0
 		var y *tensor
 		run := func() {
-			g := f.FuncFrame()
+			g := f.FunctionFrame()
 			slot := g.NewSlot()
 			y = g.Checkpoint(func(h *trace.Frame, in []*tensor) *tensor {
 				first := h.Bind(in[0].MulScalar())

@@ -51,7 +51,7 @@ func (x *Tensor) FreeStorage() {
 
 // Unallocated returns a flat tensor whose storage is empty until [Tensor.AllocStorage].
 func (t *Tape) Unallocated(d DType, n int64) *Tensor {
-	return t.unallocated(d, t.contiguous([]int64{n}))
+	return t.newUnallocated(d, t.contiguous([]int64{n}))
 }
 
 // AllocStorage records untyped_storage().resize_() to the size of the tensor, if its storage is

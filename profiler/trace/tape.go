@@ -75,7 +75,7 @@ type Tape struct {
 // New starts a recording for a GPU, with the rules of a release.
 func New(gpu GPU, rules Rules, o Options) *Tape {
 	t := &Tape{
-		interpreter: interpreter{scope: &scope{python: true}, step: -1, class: program.Temporaries},
+		interpreter: interpreter{codeScope: &codeScope{python: true}, step: -1, class: program.Temporaries},
 		memory:      memory{pools: unused.Get().(*pools)},
 		gpus:        newGPUs(gpu, o.Others),
 		rules:       rules,

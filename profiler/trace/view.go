@@ -30,7 +30,7 @@ func (x *Tensor) viewAs(op, node string, l *layout, offset int64, back func(b *G
 
 // trackedAlias returns another header over the storage of x that autograd follows.
 func (x *Tensor) trackedAlias(node string, l *layout, offset int64, back func(b *Gradients)) *Tensor {
-	y := x.tape.header(x.store, x.dtype, l, offset)
+	y := x.tape.newHeader(x.store, x.dtype, l, offset)
 	y.SetGradFn(node, inputs{x}, nil, back)
 	return y
 }
@@ -292,5 +292,5 @@ func (x *Tensor) UseParts(parts []*Tensor) {
 // PartAs returns a view of a flat tensor's memory in another dtype, from an offset in elements of x on, with the layout
 // of another tensor.
 func (x *Tensor) PartAs(d DType, offset int64, y *Tensor) *Tensor {
-	return x.tape.header(x.store, d, y.layout, (x.offset+offset)*x.dtype.Size()/d.Size())
+	return x.tape.newHeader(x.store, d, y.layout, (x.offset+offset)*x.dtype.Size()/d.Size())
 }

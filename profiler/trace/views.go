@@ -63,7 +63,7 @@ func (x *Tensor) DiagEmbed(offset int64) *Tensor {
 	c := x.tape.Begin("diag_embed", x)
 	n := x.Size(-1) + max(offset, -offset)
 	z := c.t.Zeros(x.dtype, slices.Concat(x.shape[:len(x.shape)-1], []int64{n, n})...)
-	return c.End(x.copied("DiagEmbedBackward0", c.Bind(z), func(g *Tensor) *Tensor {
+	return c.End(x.recordCopy("DiagEmbedBackward0", c.Bind(z), func(g *Tensor) *Tensor {
 		return g.Diagonal(offset, -2, -1)
 	}))
 }
@@ -101,7 +101,7 @@ func (x *Tensor) ViewType(d DType) *Tensor {
 		shape[last] = shape[last] * x.dtype.Size() / d.Size()
 	}
 	c := x.tape.Begin("view_dtype", x)
-	y := x.tape.header(x.store, d, x.tape.contiguous(shape), x.offset*x.dtype.Size()/d.Size())
+	y := x.tape.newHeader(x.store, d, x.tape.contiguous(shape), x.offset*x.dtype.Size()/d.Size())
 	y.setBase(x)
 	return c.End(y)
 }

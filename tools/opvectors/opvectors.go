@@ -259,7 +259,7 @@ func (v *Vector) record(call Call, but string) (forward, backward []string) {
 	rec.but = but
 	var out []*trace.Tensor
 	run := func() {
-		g := f.FuncFrame()
+		g := f.FunctionFrame()
 		out = call(g, v, in, params)
 		g.End(out...)
 		f.BindAll(out)

@@ -14,8 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Thresholds of findings. The first two come from the guides of projects; the others exclude findings too small to act
-// on.
+// Thresholds of findings. The first two come from projects' guides; the others exclude findings too small to act on.
 const (
 	underUsedShare  = 0.5  // of the GPU, at the peak
 	nearlyFullShare = 0.95 // of the GPU, at the peak

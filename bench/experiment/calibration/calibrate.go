@@ -91,7 +91,7 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	}
 	entry := c.newEntry(gpu, fitted)
 	for synthetic, steps := range timed {
-		speed := steptime.Default()
+		speed := steptime.DefaultEfficiency()
 		if synthetic { // no Python launches vprof's own kernels
 			speed.Dispatch, speed.Module = planner.Coefficient{}, planner.Coefficient{}
 		}
@@ -136,9 +136,9 @@ func setupKey(o ObservedRun) models.CaseKey {
 // observe replays the step of every run and returns the observations. times holds the timed steps, by whether synthetic
 // kernels ran; the estimate is the plan's without calibration.
 func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation,
-	map[bool][]calibrate.Timed, planner.Coefficients, error,
+	map[bool][]calibrate.TimedStep, planner.Coefficients, error,
 ) {
-	timed := map[bool][]calibrate.Timed{}
+	timed := map[bool][]calibrate.TimedStep{}
 	var from planner.Coefficients
 	setups := map[models.CaseKey]*step.Setup{}
 	var seen []calibrate.Observation
@@ -163,7 +163,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 			return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 		}
 		for _, load := range r.Loads {
-			timed[o.Synthetic] = append(timed[o.Synthetic], calibrate.Timed{Load: load, Seconds: o.StepSeconds})
+			timed[o.Synthetic] = append(timed[o.Synthetic], calibrate.TimedStep{Load: load, Seconds: o.StepSeconds})
 		}
 		seen = append(seen, calibrate.Observation{
 			Label: o.Label, Sample: r.Sample(), Allocated: o.Allocated,

@@ -209,7 +209,8 @@ func (a *answerer) estimateCase(ctx context.Context, c models.Case, gpu device.G
 		return nil, err
 	}
 	l := d.Loops[0]
-	seen := &caseEstimate{l.Estimate, judged.Verdict, l.Steps.Run, l.Steps.Counts, steptime.Default().Time(load)}
+	time := steptime.DefaultEfficiency().Time(load)
+	seen := &caseEstimate{l.Estimate, judged.Verdict, l.Steps.Run, l.Steps.Counts, time}
 	a.known[key] = seen
 	return seen, nil
 }

@@ -27,8 +27,7 @@ func Batchings() []Batching { return []Batching{Padded, Grouped, Packed} }
 
 // An epochPlan holds the batches of an epoch to replay, and totals over the whole epoch.
 type epochPlan struct {
-	// lengths has one element for each batch, in training order: the length in tokens to which its sequences are
-	// padded.
+	// lengths has one element for each batch, in training order: the length in tokens to which sequences are padded.
 	lengths []int64
 	// batches is the number of batches of the whole epoch, samples the number of its samples.
 	batches, samples int

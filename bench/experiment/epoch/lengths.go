@@ -142,8 +142,7 @@ func (l *Lengths) setMasked(m models.Model, batch int, s models.Settings) {
 	}
 }
 
-// samples returns the lengths of all samples of a data set, in no order. The lengths of a distribution are drawn at
-// random.
+// samples returns the lengths of all samples of a data set, in no order. A distribution is sampled.
 func (l *Lengths) samples(r *rand.Rand) []int32 {
 	if l.Distribution != nil {
 		return l.Distribution.drawLengths(r)

@@ -60,8 +60,7 @@ type Search struct {
 	// Parts are the settings of each stage of a curriculum whose stages train with one batch. The batch must be safe in
 	// all of them. Nil without a curriculum.
 	Parts []models.Settings
-	// UnreadReason returns the reason why the project's code cannot train a configuration; empty if it can. It may be
-	// nil.
+	// UnreadReason returns the reason why the project's code cannot train a configuration; empty if it can. May be nil.
 	UnreadReason func(models.Case) string
 	// Slots limits concurrent work together with other searches; nil if no other search runs.
 	Slots Slots

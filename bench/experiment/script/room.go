@@ -90,8 +90,7 @@ var offlineVariables = []string{
 	"SWANLAB_MODE=disabled", "TRACKIO_DISABLED=1", "HF_HUB_DISABLE_TELEMETRY=1", "MLFLOW_DISABLED=1", "DVCLIVE_TEST=1",
 }
 
-// environment returns the command's environment variables: the user's own, and variables for the hook and the stub
-// libraries.
+// environment returns the command's environment variables: the user's, and variables for the hook and the stubs.
 func (c *Command) environment(r *hookFolder) ([]string, error) {
 	env := os.Environ()
 	set := func(name, value string) { env = append(env, name+"="+value) }

@@ -64,8 +64,8 @@ func (e Evidence) Coefficients(gpu device.GPU, of planner.ResidualSubject) (plan
 	return c, err
 }
 
-// Speed returns the share of a GPU's peak rates that a model reaches: from calibration, else [steptime.Default]. The
-// error is a [*coefficients.NoEntryError].
+// Speed returns the share of a GPU's peak rates that a model reaches: from calibration, else
+// [steptime.DefaultEfficiency]. The error is a [*coefficients.NoEntryError].
 func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, error) {
 	if e.MeasuredSpeed != nil {
 		return *e.MeasuredSpeed, nil

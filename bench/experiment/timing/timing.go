@@ -66,7 +66,7 @@ func (m Measured) Correct(ctx context.Context, of *step.Setup, gpu device.GPU, s
 		return speed, input.Errorf("--measured: %.3g s at batch %d is less than half of what %s takes at its peak "+
 			"rates; check the time, batch size, precision and GPU", m.Seconds, m.Batch, gpu.Name)
 	}
-	speed, err = calibrate.FitSpeed([]calibrate.Timed{{Load: one.load, Seconds: kernels}}, speed)
+	speed, err = calibrate.FitSpeed([]calibrate.TimedStep{{Load: one.load, Seconds: kernels}}, speed)
 	if err != nil {
 		return speed, input.Errorf("--measured: the measured step cannot correct the estimates: %w", err)
 	}

@@ -72,7 +72,7 @@ func TestLargestBatchIsTheLastThatIsSafe(t *testing.T) {
 	gpu := steptest.Card(800)
 	row := func(batch int) report.TimeRow {
 		table := Table{Stages: []Stage{{Setup: setup}}, Batch: batch, Budget: planner.Budget{Margin: 1}}
-		row, err := table.row(t.Context(), gpu, table.Stages[0], steptime.Default())
+		row, err := table.row(t.Context(), gpu, table.Stages[0], steptime.DefaultEfficiency())
 		require.NoError(t, err)
 		return row
 	}
@@ -134,7 +134,7 @@ func TestChoicesOfACaseChangeItsTime(t *testing.T) {
 		change(&c)
 		setup, err := step.New(m, c, step.Evidence{Residuals: planner.Residuals})
 		require.NoError(t, err)
-		s, err := timeStep(t.Context(), judge.Default(setup, gpu, 0), 8, steptime.Default())
+		s, err := timeStep(t.Context(), judge.Default(setup, gpu, 0), 8, steptime.DefaultEfficiency())
 		require.NoError(t, err)
 		return s.time.Seconds
 	}
@@ -169,7 +169,7 @@ func TestCompiledStepsHaveFusedKernels(t *testing.T) {
 		setup, err := step.New(m, c, steptest.Exact())
 		require.NoError(t, err)
 		table := Table{Stages: []Stage{{Setup: setup}}, Batch: c.Batch, Budget: planner.Budget{Margin: 1}}
-		row, err := table.row(t.Context(), gpu, table.Stages[0], steptime.Default())
+		row, err := table.row(t.Context(), gpu, table.Stages[0], steptime.DefaultEfficiency())
 		require.NoError(t, err)
 		return row
 	}

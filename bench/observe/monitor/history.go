@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// HistorySteps are the time steps of a history's entries, the shortest first.
+// HistorySteps are the lengths of the time steps for which a history keeps entries, shortest first.
 var HistorySteps = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second, time.Minute}
 
-// keptEntries is the number of entries that a history keeps for each step.
+// keptEntries is the number of entries that a history keeps for each length of time steps.
 const keptEntries = 600
 
-// NoValue is the entry of a time in which nothing was read.
+// NoValue is the entry of a time step without a reading.
 const NoValue int64 = -1
 
-// A History keeps the latest samples, and the maximum of each time step for graphs. It is safe for concurrent use.
+// A History keeps the latest samples, and the maximum in each time step for graphs. It is safe for concurrent use.
 type History struct {
 	mu   sync.Mutex
 	gpus []gpuHistory
 	last Round
-	// notices are the latest ones, with their times.
+	// notices are the latest notices, with their times.
 	notices []Notice
 }
 
-// Notice is a message that a GPU was lost or came back.
+// Notice is a message that a GPU was lost or is readable again.
 type Notice struct {
 	Time time.Time
 	Text string
@@ -38,10 +38,10 @@ type gpuHistory struct {
 	processes  map[int]*series
 }
 
-// series has the maxima of a value, for each step length.
+// series has the maxima of a value for each length of time steps.
 type series [4]ring
 
-// ring has the latest entries of one step length; entry number n is at n % kept.
+// ring has the latest entries for one length of time steps. The entry with index n is stored at n % keptEntries.
 type ring struct {
 	entries [keptEntries]int64
 	// newest is the newest entry's index in time, counted from the zero time. length is the number of entries.
@@ -49,7 +49,7 @@ type ring struct {
 	length int
 }
 
-// add adds a value of a moment: each step of time keeps its maximum.
+// add adds a value at a time. The entry of each time step keeps the maximum.
 func (s *series) add(at time.Time, v int64) {
 	for i := range s {
 		s[i].add(at.UnixNano()/int64(HistorySteps[i]), v)
@@ -70,7 +70,7 @@ func (r *ring) add(number, v int64) {
 	}
 }
 
-// latest returns the n entries up to index upTo, oldest first; unknown ones are NoValue.
+// latest returns n entries, ending with index upTo, oldest first. Unknown ones are NoValue.
 func (r *ring) latest(n int, upTo int64) []int64 {
 	out := make([]int64, n)
 	for i := range out {
@@ -86,7 +86,7 @@ func (r *ring) latest(n int, upTo int64) []int64 {
 	return out
 }
 
-// Add adds a round of samples to the history.
+// Add adds a round of samples.
 func (h *History) Add(l Round) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,9 +123,9 @@ func (b *gpuHistory) add(s Sample) {
 	}
 }
 
-// A Trace is a part of the history: an entry for each time step, oldest first, NoValue if no value is known.
+// A Trace is a part of the history: one entry for each time step, oldest first; NoValue if unknown.
 type Trace struct {
-	// Used is memory in bytes, of the GPU or of a process; Load is percent.
+	// Used is the memory in bytes of the GPU or of a process. Load is in percent.
 	Used, Load []int64
 }
 
@@ -136,9 +136,9 @@ func (h *History) Latest() (Round, []Notice) {
 	return h.last, slices.Clone(h.notices)
 }
 
-// Trace returns the history of a GPU up to a time: n entries, each of the length Steps[step]. If process is not zero,
-// the memory is that of this process. Samples come at slightly different intervals; an entry between two of them
-// repeats the earlier value.
+// Trace returns the history of a GPU up to a time: n entries of the length HistorySteps[step]. If process is not zero,
+// the memory is that process's. Since samples are at irregular intervals, an entry without a sample repeats the
+// previous value.
 func (h *History) Trace(gpu, process, step, n int, upTo time.Time) Trace {
 	h.mu.Lock()
 	defer h.mu.Unlock()

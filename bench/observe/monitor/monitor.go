@@ -1,5 +1,5 @@
-// Package monitor watches GPUs from outside, through NVML: memory in use, processes, load and temperature. It samples
-// at an interval, so a peak between two samples is missed; every result has the longest time between two samples.
+// Package monitor watches GPUs through NVML: memory in use, processes, load and temperature. It samples at an interval,
+// so a peak between two samples is missed; every result has the longest time between two samples.
 package monitor
 
 import (
@@ -22,16 +22,16 @@ type GPU struct {
 // A Reader reads the state of a GPU. Its error means that the GPU or the driver failed, as after a driver reload.
 type Reader interface {
 	Read() (nvml.Reading, error)
-	// Memory and Processes are the parts of a reading that a burst needs.
+	// Memory and Processes read only the values that a burst of readings needs.
 	Memory() (nvml.Memory, error)
 	Processes() ([]nvml.Process, error)
 }
 
-// A Session is NVML while it is open.
+// A Session is an open NVML with its GPUs.
 type Session struct {
 	GPUs  []GPU
 	Close func() error
-	// Missing is the error for GPUs that NVML counts but cannot read.
+	// Missing is the error about GPUs that NVML lists but cannot read.
 	Missing error
 }
 
@@ -42,7 +42,7 @@ type Source func() (Session, error)
 type Round struct {
 	// Samples has one sample for each GPU, in their order.
 	Samples []Sample
-	// Notices are messages about GPUs that were lost or came back.
+	// Notices are messages about GPUs that were lost or are readable again.
 	Notices []string
 }
 
@@ -51,19 +51,19 @@ type Monitor struct {
 	gpus    []*watchedGPU
 	source  Source
 	session Session
-	// watched selects the processes that count; nil selects all.
+	// watched selects the processes to watch; nil selects all.
 	watched func(pid int) bool
 	notices []string
-	// retry is the time from which on NVML may be opened again, and pause the wait after the next failure.
+	// retry is the earliest time at which NVML may be opened again, pause the waiting time after the next failure.
 	retry time.Time
 	pause time.Duration
 }
 
-// watchedGPU is a GPU and its last readings.
+// watchedGPU is a GPU with its last readings.
 type watchedGPU struct {
 	GPU
 	totals GPUTotals
-	// last is the time of the last reading that succeeded, highest the most memory in use since the last sample.
+	// last is the time of the last successful reading, highest the maximum of used memory since the last sample.
 	last          time.Time
 	highest       int64
 	lostSince     time.Time // zero while it can be read
@@ -74,8 +74,8 @@ type watchedGPU struct {
 	doubtfulProcesses bool
 }
 
-// New returns a monitor of a session's GPUs; Close ends the session. If a GPU cannot be read, the source opens NVML
-// again. watched selects the processes to watch, nil all that use a GPU.
+// New returns a monitor of a session's GPUs; Close ends the session. If a GPU cannot be read, source opens NVML again.
+// watched selects the processes to watch; nil selects all that use a GPU.
 func New(session Session, source Source, watched func(pid int) bool) *Monitor {
 	m := &Monitor{session: session, source: source, watched: watched}
 	for _, b := range session.GPUs {
@@ -94,8 +94,7 @@ func (m *Monitor) Close() error {
 	return err
 }
 
-// Sample reads every GPU. A GPU that cannot be read has a sample with its error. NVML is then opened again, with pauses
-// between attempts, and the monitor continues.
+// Sample reads every GPU. The sample of an unreadable GPU has the error; NVML is then opened again, after pauses.
 func (m *Monitor) Sample(now time.Time) Round {
 	m.reopenNVML(now)
 	out := Round{Samples: make([]Sample, len(m.gpus))}
@@ -137,7 +136,7 @@ func (m *Monitor) ReadMemory(now time.Time) {
 	}
 }
 
-// countReading adds a reading of memory to the peaks.
+// countReading updates the peaks by a reading of memory.
 func (b *watchedGPU) countReading(now time.Time, used, watched int64) {
 	s := &b.totals
 	if s.Samples == 0 {
@@ -152,7 +151,7 @@ func (b *watchedGPU) countReading(now time.Time, used, watched int64) {
 	s.WatchedPeak = max(s.WatchedPeak, watched)
 }
 
-// pickWatched returns the watched processes and the sum of their bytes; -1 if NVML does not report all of them.
+// pickWatched returns the watched processes and the sum of their bytes; -1 if NVML does not report all of these.
 func (m *Monitor) pickWatched(all []nvml.Process) (picked []Process, held int64) {
 	for _, p := range all {
 		if m.watched != nil && !m.watched(p.PID) {
@@ -169,7 +168,7 @@ func (m *Monitor) pickWatched(all []nvml.Process) (picked []Process, held int64)
 	return picked, held
 }
 
-// sample makes the sample of a reading, and adds the reading to the GPU's summary.
+// sample makes a sample from a reading, and adds the reading to the GPU's totals.
 func (m *Monitor) sample(b *watchedGPU, now time.Time, r nvml.Reading) Sample {
 	processes, watched := m.pickWatched(r.Processes)
 	b.countReading(now, r.Memory.Used, watched)
@@ -206,7 +205,7 @@ func watts(milliwatts *int) *float64 {
 	return new(float64(*milliwatts) / 1000)
 }
 
-// noticeEnded adds a notice for each watched process that no longer uses the GPU. Other processes end without one.
+// noticeEnded adds a notice for each watched process that no longer uses the GPU.
 func (m *Monitor) noticeEnded(b *watchedGPU, now []Process) {
 	for _, p := range b.processes {
 		if slices.ContainsFunc(now, func(q Process) bool { return q.PID == p.PID }) {
@@ -224,7 +223,7 @@ func (m *Monitor) addNotice(format string, args ...any) {
 	m.notices = append(m.notices, fmt.Sprintf(format, args...))
 }
 
-// formatBytes formats a number of bytes, or states that NVML does not report it.
+// formatBytes formats a number of bytes; -1 means that NVML does not report it.
 func formatBytes(bytes int64) string {
 	if bytes < 0 {
 		return "an unknown amount"

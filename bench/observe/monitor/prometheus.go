@@ -28,7 +28,7 @@ func (e *Exporter) Set(samples []Sample) {
 	e.samples = samples
 }
 
-// metric returns a value of a sample; false if it is not known.
+// metric is a value of a sample under Prometheus's name. Its function returns false if the value is unknown.
 type metric struct {
 	name, help string
 	value      func(Sample) (float64, bool)
@@ -43,7 +43,7 @@ func known[T int | float64](v *T) (float64, bool) {
 
 const mib = 1 << 20
 
-// readable returns a metric of memory, which every readable GPU reports.
+// readable returns the function of a memory metric, which every readable GPU has.
 func readable(of func(Sample) float64) func(Sample) (float64, bool) {
 	return func(s Sample) (float64, bool) { return of(s), s.Error == "" }
 }
@@ -103,7 +103,7 @@ func (e *Exporter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, e.exposition()) // it fails if the client has gone
 }
 
-// exposition returns the metrics that have a value, each with its GPUs.
+// exposition formats the metrics that have values, each with its GPUs.
 func (e *Exporter) exposition() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -130,13 +130,13 @@ func (e *Exporter) exposition() string {
 	return text.String()
 }
 
-// gauge is a metric in Prometheus's text format, empty without values.
+// gauge is the text of one metric; empty without values.
 type gauge struct {
 	name, help string
 	text       strings.Builder
 }
 
-// add appends a value and its labels, after the metric's header if it is the first.
+// add appends a value with labels. The first value follows the metric's header.
 func (g *gauge) add(v float64, labels ...label) {
 	if g.text.Len() == 0 {
 		fmt.Fprintf(&g.text, "# HELP %s %s\n# TYPE %[1]s gauge\n", g.name, g.help)

@@ -13,20 +13,20 @@ import (
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
-// Sample is one reading of one GPU. Amounts are bytes; amounts that the driver does not report are absent.
+// Sample is one reading of a GPU. Amounts are in bytes; amounts that the driver does not report are absent.
 type Sample struct {
 	Time time.Time `json:"time"`
 	GPU  int       `json:"gpu"`
 	Name string    `json:"name"`
 	UUID string    `json:"uuid"`
-	// Total is the memory for programs, in bytes, Driver the driver's own part, Used the memory of contexts, and
-	// Highest the most in use since the previous sample.
+	// Total is the memory for programs in bytes, Driver the driver's part, Used the memory of contexts, and Highest the
+	// maximum of Used since the previous sample.
 	Total   int64 `json:"total_bytes"`
 	Driver  int64 `json:"driver_reserved_bytes,omitempty"`
 	Used    int64 `json:"used_bytes"`
 	Highest int64 `json:"highest_bytes"`
-	// Peak is the highest memory of the watched processes, and Gap the longest time between two readings, in seconds:
-	// shorter peaks may have been missed.
+	// Peak is the highest memory of the watched processes. Gap is the longest time between two readings, in seconds: a
+	// shorter peak may be missing.
 	Peak int64   `json:"peak_bytes"`
 	Gap  float64 `json:"longest_gap_seconds"`
 	// Watched is the memory of the watched processes in bytes; absent if all are watched, -1 if NVML reports none.
@@ -44,7 +44,7 @@ type Sample struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Process is a process that uses a GPU. Used is -1 if NVML does not report it, Peak the highest sampled use.
+// Process is a process that uses a GPU. Used is -1 if NVML does not report it. Peak is the highest sampled Used.
 type Process struct {
 	PID  int    `json:"pid"`
 	Name string `json:"name,omitempty"`
@@ -52,7 +52,7 @@ type Process struct {
 	Peak int64  `json:"peak_bytes"`
 }
 
-// Title names a process in a sentence.
+// Title names a process in messages.
 func (p Process) Title() string {
 	return fmt.Sprintf("process %d", p.PID) + phrase.If(p.Name != "", " (%s)", p.Name)
 }
@@ -78,7 +78,7 @@ func (s Sample) Line() string {
 	return strings.Join(parts, "  ")
 }
 
-// Power returns the GPU's power and its limit: "285 of 450 W". It is empty if NVML does not report them.
+// Power formats the GPU's power draw and its limit: "285 of 450 W". It is empty if NVML does not report them.
 func (s Sample) Power() string {
 	if s.Watts == nil {
 		return ""
@@ -86,8 +86,7 @@ func (s Sample) Power() string {
 	return fmt.Sprintf("%.0f%s W", *s.Watts, phrase.IfKnown(" of %.0f", s.LimitWatts))
 }
 
-// FormatInterval formats the time between samples, rounded up, in milliseconds, from ten seconds on in tenths of
-// seconds.
+// FormatInterval formats the time between samples, rounded up, in milliseconds, from ten seconds on in tenths of one.
 func FormatInterval(d time.Duration) string {
 	unit := time.Millisecond
 	if d >= 10*time.Second {
@@ -122,7 +121,7 @@ func (s Sample) Record() []string {
 	}
 }
 
-// GPUTotals is the summary of all samples of a GPU.
+// GPUTotals summarizes all samples of a GPU.
 type GPUTotals struct {
 	GPU int
 	// Samples counts readings, Failed failed ones. Gap is the longest time between two: a shorter peak may be missing.
@@ -130,8 +129,8 @@ type GPUTotals struct {
 	Gap             time.Duration
 	// First is the used memory at the first reading, Peak its maximum, in bytes.
 	First, Peak int64
-	// WatchedPeak is the most memory that the watched processes used together, or all if all are watched; zero if NVML
-	// does not report them.
+	// WatchedPeak is the highest total memory of the watched processes, or of all processes if none are selected; zero
+	// if NVML does not report them.
 	WatchedPeak int64
 }
 
@@ -142,22 +141,22 @@ func (s GPUTotals) watchedBytes(watched func(int) bool) int64 {
 	return s.WatchedPeak
 }
 
-// Rise returns the number of bytes by which the memory in use rose above the first reading.
+// Rise returns the increase of the used memory from the first reading to the peak, in bytes.
 func (s GPUTotals) Rise() int64 { return s.Peak - s.First }
 
-// Totals returns the summary of all samples so far, one for each GPU.
+// Totals returns the totals of each GPU over all samples so far.
 func (m *Monitor) Totals() []GPUTotals {
 	return lists.Map(m.gpus, func(b *watchedGPU) GPUTotals { return b.totals })
 }
 
-// Pauses between attempts to open NVML again: they double from the first to
-// the last, since opening it wakes GPUs that sleep.
+// The pauses between attempts to open NVML again. They double from the first to the last, since opening NVML wakes
+// sleeping GPUs.
 const (
 	firstRetryPause = time.Second
 	maxRetryPause   = time.Minute
 )
 
-// markGPULost notes that a GPU cannot be read.
+// markGPULost records that a GPU cannot be read.
 func (m *Monitor) markGPULost(b *watchedGPU, now time.Time, why error) {
 	b.totals.Failed++
 	if !b.lostSince.IsZero() {
@@ -167,7 +166,7 @@ func (m *Monitor) markGPULost(b *watchedGPU, now time.Time, why error) {
 	m.addNotice("gpu %d is lost: %v", b.Index, why)
 }
 
-// markGPUFound notes that a GPU can be read again, and how long it could not.
+// markGPUFound records that a GPU is readable again, and for how long it was not.
 func (m *Monitor) markGPUFound(b *watchedGPU, now time.Time) {
 	if b.lostSince.IsZero() {
 		return
@@ -178,8 +177,8 @@ func (m *Monitor) markGPUFound(b *watchedGPU, now time.Time) {
 	m.pause = 0
 }
 
-// reopenNVML opens NVML again if a GPU was lost at the last sample, since a reloaded driver invalidates all handles.
-// GPUs are identified by their UUIDs.
+// reopenNVML opens NVML again if a GPU was lost at the last sample, since reloading the driver invalidates all handles.
+// It matches GPUs by UUID.
 func (m *Monitor) reopenNVML(now time.Time) {
 	lost := false
 	for _, b := range m.gpus {
@@ -190,7 +189,7 @@ func (m *Monitor) reopenNVML(now time.Time) {
 	}
 	m.pause = min(max(2*m.pause, firstRetryPause), maxRetryPause)
 	m.retry = now.Add(m.pause)
-	// A session that no longer works may fail to close.
+	// Closing a broken session may fail.
 	_ = m.Close()
 	session, err := m.source()
 	if err != nil {
@@ -210,7 +209,7 @@ func (m *Monitor) reopenNVML(now time.Time) {
 	}
 }
 
-// unreadableGPU replaces a GPU that NVML could not open: every reading is an error.
+// unreadableGPU replaces a GPU that NVML could not open. Every reading returns an error.
 type unreadableGPU struct{ why error }
 
 func (u unreadableGPU) Read() (nvml.Reading, error)        { return nvml.Reading{}, u.why }

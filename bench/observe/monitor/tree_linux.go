@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// ProcessTree returns the process with its descendants, itself first. The children of a process
-// that ended in between are missing.
+// ProcessTree returns the IDs of a process and its descendants, itself first. Children of processes that ended
+// meanwhile are missing.
 func ProcessTree(root int) []int {
 	tree := []int{root}
 	entries, err := os.ReadDir("/proc")
@@ -33,7 +33,8 @@ func ProcessTree(root int) []int {
 	return tree
 }
 
-// parentOf reads the fourth field of /proc/PID/stat. The second, the name in parentheses, may hold anything.
+// parentOf reads the parent from the fourth field of /proc/PID/stat. The second field, the name in parentheses, may
+// contain any character.
 func parentOf(pid int) (int, bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package monitor
 
-// ProcessTree returns the process alone: only Linux lists its descendants.
+// ProcessTree returns only the process itself, since this operating system does not list descendants.
 func ProcessTree(root int) []int { return []int{root} }

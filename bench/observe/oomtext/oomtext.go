@@ -1,5 +1,5 @@
-// Package oomtext reads out-of-memory messages: torch.OutOfMemoryError as PyTorch 1.0 to 2.15 words it, alone or within
-// a log, with the traceback before it; and messages of schedulers and kernels about host memory.
+// Package oomtext parses out-of-memory messages: torch.OutOfMemoryError of PyTorch 1.0 to 2.15, alone or in a log, with
+// the traceback before it, and messages of schedulers and kernels about host memory.
 package oomtext
 
 import (
@@ -13,27 +13,27 @@ import (
 	"github.com/vprof/vprof/internal/pattern"
 )
 
-// Message is one error. Sizes that it does not name are zero.
+// Message is one out-of-memory error. Sizes that it does not contain are zero.
 type Message struct {
-	// Rank is torchrun's rank, and GPU the device; -1 if the text names none.
+	// Rank is torchrun's rank, and GPU the device's index; -1 if the text contains none.
 	Rank, GPU int
-	// Requested are the requested bytes; zero if the driver or a library failed.
+	// Requested is the requested bytes; zero if the driver or a library failed.
 	Requested int64
-	// Total is the device's memory, Free its free part, Process the memory of the failed process, Others the memory of
-	// other processes.
+	// Total is the device's memory, Free its free part, Process the memory of the process that failed, Others the
+	// memory of other processes.
 	Total, Free, Process, Others int64
 	// Allowed is the memory limit of the process (set_per_process_memory_fraction).
 	Allowed int64
-	// Allocated is the memory of tensors, Pools the part of it in private pools (CUDA graphs), and Cached the
+	// Allocated is the memory of tensors, Pools the part of that in private pools (CUDA graphs), and Cached the
 	// allocator's other memory.
 	Allocated, Pools, Cached int64
-	// OldFormat reports whether a release until 2.0 wrote the message; those have no expandable segments.
+	// OldFormat reports whether the message is in the format of PyTorch up to 2.0, which has no expandable segments.
 	OldFormat bool
-	// Where is the line that allocated: the last of the traceback outside of PyTorch; empty without one.
+	// Where is the source line that allocated: the traceback's last one outside of PyTorch; empty without a traceback.
 	Where string
 }
 
-// oomWordings match the beginnings of out-of-memory errors. The ones without sizes are the driver's and cuBLAS's.
+// oomWordings match the starts of out-of-memory errors. The driver's and cuBLAS's have no sizes.
 var oomWordings = []string{
 	"CUDA out of memory. Tried to allocate", "HIP out of memory. Tried to allocate",
 	"XPU out of memory. Tried to allocate",
@@ -42,13 +42,13 @@ var oomWordings = []string{
 
 const (
 	sizePattern = `([0-9]+(?:\.[0-9]+)? (?:[KMGT]iB|bytes?))`
-	// most is the largest length of a message, in bytes, maxPrefixBytes of its traceback.
+	// most is the largest length of a message in bytes, maxPrefixBytes of the traceback before it.
 	most, maxPrefixBytes = 4096, 1 << 16
-	// MaxMessages limits the errors that are read from a log: errors of further ranks add nothing.
+	// MaxMessages is the number of errors that are read from a log: the errors of further ranks add nothing.
 	MaxMessages = 1024
 )
 
-// sizePatterns match the numbers of a message. Lines may be broken anywhere between words.
+// sizePatterns match the numbers in a message. Line breaks may be anywhere between words.
 var sizePatterns = []struct {
 	find func() *regexp.Regexp
 	put  func(*Message, int64)
@@ -63,8 +63,8 @@ var sizePatterns = []struct {
 	}},
 	{pattern.Lazy(`with ` + sizePattern + ` allocated in private pools`), func(m *Message, n int64) { m.Pools = n }},
 	{pattern.Lazy(sizePattern + ` is reserved by PyTorch but unallocated`), func(m *Message, n int64) { m.Cached = n }},
-	// Until 2.0: (GPU 0; 7.79 GiB total capacity; 6.52 GiB already allocated; 17.06 MiB free; 6.65 GiB reserved in
-	// total by PyTorch)
+	// The format up to PyTorch 2.0: (GPU 0; 7.79 GiB total capacity; 6.52 GiB already allocated; 17.06 MiB free; 6.65
+	// GiB reserved in total by PyTorch)
 	{pattern.Lazy(`GPU [0-9]{1,4}; ` + sizePattern + ` total capacity`), func(m *Message, n int64) {
 		m.Total, m.OldFormat = n, true
 	}},
@@ -84,15 +84,15 @@ var (
 	prefix         = pattern.Lazy(`(?m)^\[rank[0-9]+\]: ?`)
 )
 
-// Contains reports whether a text has such an error in it.
+// Contains reports whether a text contains an out-of-memory error.
 func Contains(text []byte) bool {
 	return slices.ContainsFunc(oomWordings, func(w string) bool { return bytes.Contains(text, []byte(w)) })
 }
 
-// span is the position of the beginning of an error in its text.
+// span is the range of the start of an error in a text.
 type span struct{ from, to int }
 
-// find returns the positions of the first errors of a text. It searches for fixed strings: a regular expression of all
+// find returns the positions of the first errors in a text. It searches for fixed strings: a regular expression of all
 // wordings would take seconds for a log of 64 MB.
 func find(text string) []span {
 	var all []span
@@ -111,7 +111,7 @@ func find(text string) []span {
 	return all[:min(len(all), MaxMessages)]
 }
 
-// Parse reads all errors of a text, in their order.
+// Parse returns all out-of-memory errors in a text, in order.
 func Parse(text string) []Message {
 	var all []Message
 	found := find(text)
@@ -153,9 +153,9 @@ func message(before, text string) Message {
 	return m
 }
 
-// identifySizes finds the process itself among the listed processes. In a container its process ID differs from the
-// driver's, so PyTorch lists it as another process. It is listed if the listed processes and PyTorch's own memory sum
-// to more than the memory in use.
+// identifySizes finds the memory of the failed process among the listed processes. In a container, its process ID
+// differs from the driver's, so PyTorch lists it as another process. It must be listed if the listed processes and
+// PyTorch's own memory sum to more than the memory in use.
 func (m *Message) identifySizes(listed []int64) {
 	held := m.Allocated + m.Cached
 	if m.Process > 0 || held == 0 || m.Total == 0 || m.Others+held <= m.Total-m.Free {
@@ -170,8 +170,8 @@ func (m *Message) identifySizes(listed []int64) {
 	m.Process, m.Others = own, m.Others-own
 }
 
-// hostOOMWordings are parts of messages about a process that was killed because the host's
-// memory ran out: by Slurm, Linux, PyTorch's loaders, its CPU allocator and torchrun.
+// hostOOMWordings are parts of messages about a process that was killed because host memory ran out: from Slurm, Linux,
+// PyTorch's loaders, its CPU allocator and torchrun.
 var hostOOMWordings = []string{
 	"oom_kill event", "oom-kill", "OOM Killed", "OOMKilled", "Exceeded job memory limit", "Out of memory: Kill",
 	"is killed by signal: Killed",
@@ -179,7 +179,7 @@ var hostOOMWordings = []string{
 	"exitcode: -9", "exitcode  : -9",
 }
 
-// maxLineBytes is the largest number of bytes of a line that is quoted.
+// maxLineBytes is the largest length of a quoted line in bytes.
 const maxLineBytes = 160
 
 // HostMessage returns the first line of a text that reports that host memory, not a GPU's, ran out; empty if none does.
@@ -200,7 +200,7 @@ func HostMessage(text []byte) string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(line[:min(len(line), 2*maxLineBytes)]), ""))
 }
 
-// requester returns the last line of a traceback outside of PyTorch, or the last of all.
+// requester returns the last source line of a traceback outside of PyTorch, else the last of all.
 func requester(before string) string {
 	before = before[max(0, strings.LastIndex(before, "Traceback (most recent call last)")):]
 	where := ""

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/internal/jsonkeys"
 )
 
-// readMonitor reads what vprof monitor --csv writes.
+// readMonitor parses the output of vprof monitor --csv.
 func readMonitor(data []byte) (*log, error) {
 	j := &log{}
 	return j, j.rows(data, func(cell map[string]string) error {
@@ -48,7 +48,7 @@ func readMonitor(data []byte) (*log, error) {
 	})
 }
 
-// readJSONLines reads what vprof monitor --jsonl writes.
+// readJSONLines parses the output of vprof monitor --jsonl.
 func readJSONLines(data []byte) (*log, error) {
 	j := &log{}
 	for line := range bytes.Lines(data) {

@@ -1,5 +1,4 @@
-// Package series reads logs of GPU memory over time, from vprof monitor or nvidia-smi, and finds patterns: growth,
-// spikes, oscillation.
+// Package series reads logs of GPU memory over time, from vprof monitor or nvidia-smi, and tests them for growth.
 package series
 
 import (
@@ -18,25 +17,25 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// Series is the memory of one GPU over time, read from a log. All amounts are bytes.
+// Series is the memory of one GPU over time, in bytes.
 type Series struct {
-	// GPU is the name of the GPU in the log, with its index if there is one: "0 Tesla T4". Product is the name alone;
+	// GPU is the name of the GPU in the log, with its index if it has one: "0 Tesla T4". Product is the name alone;
 	// empty if the log does not contain it.
 	GPU, Product string
 	// WatchedBytes is the memory of the training in each sample: of the watched processes, else of the process with the
-	// most memory, or the GPU's memory in use if the log has no processes.
+	// most memory, else, if the log has no processes, the GPU's used memory.
 	WatchedBytes []float64
-	// Process is the process whose memory WatchedBytes is; the zero Process if that is the whole GPU's.
+	// Process is the process to which WatchedBytes belongs; the zero Process if it is the whole GPU's memory.
 	Process Process
-	// Others are the other processes, the largest first; one without a PID if the log does not list them.
+	// Others are the other processes, largest first. One without a PID represents processes that the log does not list.
 	Others []Process
-	// Peak is the highest memory of the GPU in use, by all processes; zero is unknown.
+	// Peak is the highest used memory of the GPU; zero is unknown.
 	Peak int64
 	// Total is the GPU's memory; zero is unknown.
 	Total int64
-	// Last is the GPU memory in use at the end; zero is unknown.
+	// Last is the GPU's used memory in the last sample; zero is unknown.
 	Last int64
-	// Elapsed is the time from the first sample to the last; zero is unknown.
+	// Elapsed is the time between the first and the last sample; zero is unknown.
 	Elapsed time.Duration
 }
 
@@ -55,13 +54,13 @@ func (p Process) String() string {
 	return fmt.Sprintf("process %d", p.PID) + phrase.If(p.Name != "", " (%s)", p.Name)
 }
 
-// IsLog reports whether a file that begins with head looks like a log of memory.
+// IsLog reports whether a file that begins with head is a log of GPU memory.
 func IsLog(head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
 	return formatOf(first) != nil
 }
 
-// formatOf returns the parser of files with this first line; nil if there is none.
+// formatOf returns the parser for files with this first line; nil if the format is unknown.
 func formatOf(first []byte) func([]byte) (*log, error) {
 	if bytes.HasPrefix(first, []byte("{")) && bytes.Contains(first, []byte(`"used_bytes"`)) {
 		return readJSONLines
@@ -82,7 +81,7 @@ func formatOf(first []byte) func([]byte) (*log, error) {
 
 // Read reads the log of vprof monitor (--csv or --jsonl), or the CSV of nvidia-smi --query-gpu=...,memory.used,... or
 // --query-compute-apps=pid, used_memory,..., with or without units. Unknown columns and an incomplete last line are
-// ignored. The error is a [*input.FormatError] unless reading itself failed.
+// ignored. The error is a [*input.FormatError] unless reading failed.
 func Read(r io.Reader, name string) ([]Series, error) {
 	data, err := input.ReadAll(r, name)
 	if err != nil {
@@ -113,20 +112,20 @@ func Read(r io.Reader, name string) ([]Series, error) {
 	return lists.Map(j.gpus, func(b *gpu) Series { return b.series() }), nil
 }
 
-// log collects the samples of a log, in any of the formats, by GPU and moment.
+// log collects the samples of a log, by GPU and time.
 type log struct {
 	line int // that is read, from 1
 	gpus []*gpu
 }
 
-// gpu is the samples of one GPU.
+// gpu has the samples of one GPU.
 type gpu struct {
 	key, name, product string
 	total              int64
 	moments            []moment
 }
 
-// moment is one sample of a GPU. Amounts that are not known are negative.
+// moment is one sample of a GPU. Unknown amounts are negative.
 type moment struct {
 	when                   time.Time
 	used, highest, watched float64
@@ -134,10 +133,10 @@ type moment struct {
 	names                  map[int]string
 }
 
-// unknownMoment returns a moment without any value.
+// unknownMoment returns a sample without any value.
 func unknownMoment() moment { return moment{used: -1, highest: -1, watched: -1} }
 
-// maxGPUs is more GPUs than a machine has.
+// maxGPUs is more than the number of GPUs in any machine.
 const maxGPUs = 256
 
 func (j *log) gpu(key, name, product string) (*gpu, error) {
@@ -154,7 +153,7 @@ func (j *log) gpu(key, name, product string) (*gpu, error) {
 	return b, nil
 }
 
-// series splits the moments of a GPU into the memory of the training and of other processes.
+// series converts the samples of a GPU to the memory of the training and of other processes.
 func (b *gpu) series() Series {
 	s := Series{GPU: b.name, Product: b.product, Total: b.total}
 	peaks, names := map[int]int64{}, map[int]string{}
@@ -205,7 +204,7 @@ func (b *gpu) series() Series {
 	return s
 }
 
-// unwatched returns the other processes, which were not watched, with their memory.
+// unwatched returns the processes that were not watched, with their memory.
 func (b *gpu) unwatched() []Process {
 	most := 0.0
 	for _, m := range b.moments {
@@ -219,20 +218,18 @@ func (b *gpu) unwatched() []Process {
 	return []Process{{Peak: int64(most)}}
 }
 
-// Trend is the result of a test for growth.
+// Trend is the result of a statistical test for growth.
 type Trend struct {
-	// PerSample is the median of the slopes between all pairs of samples
-	// (Theil and Sen), in bytes: outliers do not move it.
+	// PerSample is the median slope of all pairs of samples (Theil-Sen), in bytes per sample, unaffected by outliers.
 	PerSample float64
-	// P is the probability of samples in such an order without a trend (the
-	// test of Mann and Kendall, two-sided, with ties).
+	// P is the probability of this order of samples without a trend (Mann-Kendall test, two-sided, with ties).
 	P float64
 }
 
-// trendSamples is the number of samples that the test compares in pairs; more are reduced to medians of stretches.
+// trendSamples is the number of samples whose pairs the test compares. Longer series are reduced to medians.
 const trendSamples = 400
 
-// TrendOf tests for growth or decline.
+// TrendOf tests a series for growth or decline.
 func TrendOf(values []float64) Trend {
 	short, stretch := thinValues(values, trendSamples)
 	n := len(short)
@@ -268,7 +265,7 @@ func TrendOf(values []float64) Trend {
 	return Trend{Median(slopes) / float64(stretch), min(1, p)}
 }
 
-// thinValues replaces stretches of equal length by their medians, so that at most n values are left.
+// thinValues replaces stretches of equal length by their medians, so that at most n values remain.
 func thinValues(values []float64, n int) (short []float64, stretch int) {
 	stretch = ceil.Div(len(values), max(n, 1))
 	if stretch <= 1 {
@@ -280,10 +277,10 @@ func thinValues(values []float64, n int) (short []float64, stretch int) {
 	return short, stretch
 }
 
-// Median returns the middle value; zero of none.
+// Median returns the median; zero without values.
 func Median(values []float64) float64 { return Quantile(values, 0.5) }
 
-// Quantile returns the value at a share of the sorted values, by the nearest rank; zero of none.
+// Quantile returns the quantile q by the nearest rank; zero without values.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0

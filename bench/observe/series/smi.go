@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// rows calls each for every row of CSV with a header, as cells by column name without units. Repeated headers of a log
-// that was continued are skipped.
+// rows calls each with every row of CSV data, as cells by column name without units. It skips repeated headers.
 func (j *log) rows(data []byte, each func(cell map[string]string) error) error {
 	c := csv.NewReader(bytes.NewReader(data))
 	c.TrimLeadingSpace, c.FieldsPerRecord, c.ReuseRecord = true, -1, true
@@ -55,7 +54,7 @@ func (j *log) rows(data []byte, each func(cell map[string]string) error) error {
 }
 
 // columns returns the column names of a header. Amounts of memory are in MiB; nvidia-smi adds the unit to the name
-// unless the format has nounits.
+// unless the format includes nounits.
 func columns(header []string) ([]string, error) {
 	var names []string
 	for _, cell := range header {
@@ -86,7 +85,7 @@ func readGPUs(data []byte) (*log, error) {
 		key := name + cell["uuid"] + cell["pci.bus_id"]
 		b, err := j.gpu(key, name, product)
 		when := smiTime(cell["timestamp"])
-		// GPUs of one name without an index follow each other.
+		// Rows of GPUs with one name and no index are in the order of the GPUs.
 		for n := 2; err == nil && !when.IsZero() && len(b.moments) > 0 &&
 			b.moments[len(b.moments)-1].when.Equal(when); n++ {
 			b, err = j.gpu(fmt.Sprint(key, "#", n), fmt.Sprintf("%s #%d", name, n), product)
@@ -112,7 +111,7 @@ func readGPUs(data []byte) (*log, error) {
 	})
 }
 
-// readProcesses reads the CSV of nvidia-smi --query-compute-apps, which has a row for every process at every moment.
+// readProcesses reads the CSV of nvidia-smi --query-compute-apps, which has one row for every process at every time.
 func readProcesses(data []byte) (*log, error) {
 	j := &log{}
 	untold := 0
@@ -154,8 +153,8 @@ func readProcesses(data []byte) (*log, error) {
 	return j, err
 }
 
-// momentAt returns the moment to which a process's row belongs: the last one, or a new one if the last is of another
-// time or already has the process.
+// momentAt returns the sample to which the row of a process belongs: the last one, or a new one if the last has another
+// time or already contains the process.
 func (b *gpu) momentAt(when time.Time, pid int) *moment {
 	if n := len(b.moments); n > 0 {
 		last := &b.moments[n-1]
@@ -169,7 +168,7 @@ func (b *gpu) momentAt(when time.Time, pid int) *moment {
 	return &b.moments[len(b.moments)-1]
 }
 
-// smiTime parses nvidia-smi's time format; the result is the zero time if the text has another format.
+// smiTime parses nvidia-smi's time format; it returns the zero time for another format.
 func smiTime(s string) time.Time {
 	t, err := time.Parse("2006/01/02 15:04:05.000", s)
 	if err != nil {
@@ -178,7 +177,7 @@ func smiTime(s string) time.Time {
 	return t
 }
 
-// mebibytes parses "1234 MiB" or "1234", in nvidia-smi's unit.
+// mebibytes parses "1234 MiB" or "1234", as nvidia-smi writes it.
 func mebibytes(column string, cell map[string]string) (float64, error) {
 	s := cell[column]
 	v, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(s, "MiB")), 64)

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// maxDevices is the number of GPUs that PyTorch can use at once (C10_COMPILE_TIME_MAX_GPUS in
+	// maxDevices is the largest number of GPUs in a PyTorch process (C10_COMPILE_TIME_MAX_GPUS in
 	// c10/cuda/CUDAMacros.h).
 	maxDevices = 120
-	// maxBytes is more memory than any GPU has, maxAddress more than any address space.
+	// maxBytes is above the memory of any GPU, maxAddress above any address space.
 	maxBytes   = 1 << 46
 	maxAddress = 1 << 57
-	// maxTurnover bounds the bytes of all events together, so that their sums fit an int64.
+	// maxTurnover limits the bytes of all events together, so that their sums fit an int64.
 	maxTurnover = 1 << 62
 )
 
-// knownKeys are the keys that a decoder reads.
+// knownKeys are the keys of a snapshot that the decoder reads.
 var knownKeys = func() map[string]bool {
 	keys := map[string]bool{}
 	for _, key := range []string{
@@ -34,7 +34,7 @@ var knownKeys = func() map[string]bool {
 	return keys
 }()
 
-// The memory of decoded values, in bytes, as the budget counts them.
+// Sizes of decoded values in bytes, counted in the memory budget.
 const (
 	segmentCost = 112
 	blockCost   = 64
@@ -42,22 +42,22 @@ const (
 	eventCost   = 40
 )
 
-// decoder turns plain values into a snapshot. The first error stays in err. Stacks and frames that blocks share are
-// decoded once; blocks, segments and events that appear twice in a file are an error.
+// decoder converts an unpickled value to a snapshot. err is the first error. Stacks and frames that several blocks
+// share are decoded once. Blocks, segments and events that occur twice in a file are an error.
 type decoder struct {
 	err      error
 	budget   *pickle.Budget
 	stacks   map[*pickle.List][]Frame
 	turnover int64
-	// device is the device whose events are read, failures are its failed allocations.
+	// device is the device whose events are being read; failures are its failed allocations.
 	device   int
 	failures []Failure
 }
 
-// maxFailures is the number of failed allocations that are kept.
+// maxFailures is the number of failed allocations that are stored.
 const maxFailures = 1024
 
-// A keyPath is a position in a snapshot, for messages: an item of the value at the path above it.
+// A keyPath is a position in a snapshot, for messages: an element of the value at the path above.
 type keyPath struct {
 	parent *keyPath
 	name   string
@@ -94,7 +94,7 @@ func (d *decoder) dict(v any, where *keyPath) *pickle.Dict {
 	return &pickle.Dict{}
 }
 
-// decodeOnce reports an error if a dict appears a second time: blocks, segments and events must be distinct.
+// decodeOnce returns an error if a dict occurs a second time: blocks, segments and events must be distinct.
 func (d *decoder) decodeOnce(v any, where *keyPath) *pickle.Dict {
 	m := d.dict(v, where)
 	if m.Decoded {
@@ -104,7 +104,7 @@ func (d *decoder) decodeOnce(v any, where *keyPath) *pickle.Dict {
 	return m
 }
 
-// list returns a list that may be absent.
+// list returns a list, which may be absent.
 func (d *decoder) list(v any, where *keyPath) []any {
 	switch v := v.(type) {
 	case nil:
@@ -116,7 +116,7 @@ func (d *decoder) list(v any, where *keyPath) []any {
 	return nil
 }
 
-// decodeEach decodes the items of a list until an error occurs; cost is the memory of an item in bytes.
+// decodeEach decodes the elements of a list until an error occurs. cost is the size of a decoded element in bytes.
 func decodeEach[T any](d *decoder, v any, above *keyPath, name string, cost int, decode func(any, *keyPath) T) []T {
 	items := d.list(v, above.child(name, -1))
 	d.spendBudget(cost * len(items))
@@ -185,7 +185,7 @@ func (d *decoder) snapshot(v any) *Snapshot {
 	return s
 }
 
-// checkOverlap checks that no two segments of a device share addresses.
+// checkOverlap returns an error if two segments of a device overlap.
 func (d *decoder) checkOverlap(segments []Segment) {
 	order := make([]int, len(segments))
 	for i := range order {

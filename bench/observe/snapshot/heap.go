@@ -10,15 +10,15 @@ import (
 	"github.com/vprof/vprof/profiler/allocator"
 )
 
-// A heapReplay reconstructs the sizes of blocks from events, which have requested sizes only:
-// the allocator does not split a free block that is only a little too large.
+// A heapReplay reconstructs the sizes of blocks from events, which only have requested sizes: the allocator does not
+// split a free block that is slightly too large.
 type heapReplay struct {
 	conf allocator.Config
-	// free are the sizes of the free blocks by address.
+	// free maps addresses to the sizes of free blocks.
 	free btree.Map[int64, int64]
-	// live are the sizes of the blocks in use by address.
+	// live maps addresses to the sizes of blocks in use.
 	live map[int64]int64
-	// borders counts the driver's segments that begin or end at an address: blocks do not grow across.
+	// borders counts the driver's segments that begin or end at an address, across which blocks do not merge.
 	borders map[int64]int
 }
 
@@ -28,7 +28,7 @@ func newHeap(s *Snapshot, device int, events []Event) *heapReplay {
 	if h.conf, err = allocator.ParseConfig(s.AllocConf); err != nil {
 		h.conf = allocator.DefaultConfig()
 	}
-	// Blocks without an allocation event existed before the first event, as did segments whose first event is a
+	// Blocks without an allocation event existed before the first event; so did segments whose first event is a
 	// release.
 	came, segments := map[int64]bool{}, map[int64]bool{}
 	var spans []span
@@ -72,8 +72,8 @@ type span struct {
 	expandable bool
 }
 
-// initialize adds the gaps between live blocks to the free ones. If spans overlap, which happens only in damaged files,
-// the first owns the addresses.
+// initialize adds the gaps between live blocks as free blocks. If spans overlap, as only in damaged files, the first
+// one owns the addresses.
 func (h *heapReplay) initialize(spans []span) {
 	addresses := slices.Sorted(maps.Keys(h.live))
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
@@ -134,7 +134,7 @@ func (h *heapReplay) freeUpTo(at int64) (from, size int64, ok bool) {
 // maxSmallBytes is the largest size of a block from the pool of small blocks.
 const maxSmallBytes = 1 << 20
 
-// allocate returns the size in bytes of the block that an allocation gets.
+// allocate returns the size in bytes of the block for an allocation.
 func (h *heapReplay) allocate(at, asked int64) int64 {
 	size := roundSize(asked)
 	if whole, ok := h.free.Get(at); ok && whole >= size {

@@ -13,20 +13,20 @@ import (
 	"github.com/vprof/vprof/internal/pickle"
 )
 
-// Snapshot is the state of the caching allocator of every device.
+// Snapshot is the state of PyTorch's caching allocator on every device.
 type Snapshot struct {
 	Segments []Segment
-	// Traces are the events of each device, in order; empty unless recording was on.
+	// Traces are the events of each device, in order; empty unless PyTorch recorded them.
 	Traces [][]Event
 	// Failures are the allocations that failed, in order.
 	Failures []Failure
 	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF of the process.
 	AllocConf string
-	// SimulatedBy is the program that wrote the snapshot of a simulation; PyTorch writes none.
+	// SimulatedBy is the program that wrote a simulated snapshot; empty for PyTorch's.
 	SimulatedBy string
 }
 
-// Segment is a range of memory that the allocator got from the driver.
+// Segment is a range of memory that the allocator allocated from the driver.
 type Segment struct {
 	Device     int
 	Address    int64
@@ -39,7 +39,7 @@ type Segment struct {
 // Block is a part of a segment.
 type Block struct {
 	Address, Size int64
-	// Requested is meaningful only while the block is in use.
+	// Requested is only valid while the block is in use.
 	Requested int64
 	State     string
 	Frames    []Frame
@@ -51,7 +51,7 @@ func (b Block) InUse() bool { return b.State == "active_allocated" }
 // Free reports whether the block is free for a new tensor.
 func (b Block) Free() bool { return b.State == "inactive" }
 
-// Frame is a line of the stack at which a block was allocated.
+// Frame is a line of the stack that allocated a block.
 type Frame struct {
 	File string
 	Line int64
@@ -68,18 +68,18 @@ type Event struct {
 // Failure is an allocation that failed.
 type Failure struct {
 	Device int
-	// Requested are the requested bytes, Free the bytes that the driver had left.
+	// Requested is the requested bytes, Free the bytes that the driver had left.
 	Requested, Free int64
 	Frames          []Frame
 }
 
-// String returns the line that requested it; see [Block.String].
+// String returns the source line that requested the memory; see [Block.String].
 func (f Failure) String() string { return Block{Frames: f.Frames}.String() }
 
 // IsSnapshot reports whether a file that begins with head is a pickle of protocol 2 or newer, as snapshots are.
 func IsSnapshot(head []byte) bool { return pickle.IsPickle(head) }
 
-// Read reads a snapshot; name is used in messages. The error is a [*input.FormatError] unless reading itself failed.
+// Read reads a snapshot; name is for messages. The error is a [*input.FormatError] unless reading failed.
 func Read(r io.Reader, name string) (*Snapshot, error) {
 	data, err := input.ReadAll(r, name)
 	if err != nil {
@@ -88,8 +88,8 @@ func Read(r io.Reader, name string) (*Snapshot, error) {
 	return Parse(data, name)
 }
 
-// Parse reads a snapshot from the data of a file. Its memory and time are bounded by the file's length. The error is a
-// [*input.FormatError].
+// Parse parses the data of a snapshot. Its memory and time are limited in proportion to the length of data. The error
+// is a [*input.FormatError].
 func Parse(data []byte, name string) (*Snapshot, error) {
 	if !IsSnapshot(data) {
 		return nil, &input.FormatError{File: name, Reason: "not a pickle; torch.cuda.memory._dump_snapshot writes one"}
@@ -114,8 +114,8 @@ func (s *Snapshot) Devices() []int {
 	return slices.Compact(devices)
 }
 
-// String returns where a block was allocated: the innermost frame outside PyTorch,
-// or the innermost there is; empty if none was recorded.
+// String returns the source line that allocated a block: the innermost frame outside of PyTorch, else the innermost
+// one; empty if no stack was recorded.
 func (b Block) String() string {
 	for _, f := range b.Frames {
 		if f.File != "" && !strings.Contains(f.File, "/torch/") && !strings.HasPrefix(f.File, "??") {

@@ -9,46 +9,45 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Summary is the memory of one device according to a snapshot. All amounts are bytes.
+// Summary is the memory of one device in a snapshot, in bytes.
 type Summary struct {
-	// The amounts at the time of the snapshot.
+	// The bytes at the time of the snapshot.
 	Allocated, Requested, Reserved int64
-	// Peaks over the recorded events, at least the amounts above. Of blocks that were allocated before the first
-	// event and freed since, only the requested size is known: they count with it rounded up.
+	// The peaks over the recorded events, at least the bytes above. For blocks that were allocated before the first
+	// event and freed since, only the requested size is known, which is rounded up.
 	PeakAllocated, PeakReserved int64
-	// Traced is the number of events behind the peaks; without events, the peaks are the amounts of the snapshot.
+	// Traced is the number of events behind the peaks. Without events, the peaks are the bytes of the snapshot.
 	Traced int
 	// OOMs counts failed allocations, and Failed is the largest failed request.
 	OOMs   int
 	Failed int64
-	// Failure is the last allocation that failed; nil if none did. Snapshots are
-	// dumped right after it, so what is in use then was in use when it failed.
+	// Failure is the last failed allocation; nil if none failed. Snapshots are written right after a failure, so the
+	// blocks in use are those at the failure.
 	Failure *Failure
 	// Troughs are the allocated bytes at the ends of the recorded steps.
 	Troughs []int64
-	// LargestFree is the size of the largest free block, Free of all free blocks.
+	// LargestFree is the size of the largest free block, Free the size of all free blocks.
 	LargestFree, Free int64
 	Segments          int
-	// Categories are the purposes of the blocks in use, which stacks show, as Sites.
+	// Categories are the blocks in use by purpose, as their stacks show it, in the form of Sites.
 	Categories []Site
-	// Largest are the largest blocks in use, the largest first.
+	// Largest are the largest blocks in use, largest first.
 	Largest []Block
-	// Sites are the lines that allocated the blocks in use, those with the most bytes first; at most ten. It is empty
-	// unless stacks were recorded.
+	// Sites are the lines that allocated the most bytes in use, at most ten, largest first; empty without stacks.
 	Sites []Site
-	// Modules are the forward methods in which the blocks in use were allocated, as Sites.
+	// Modules are the forward methods that allocated the most bytes in use, in the form of Sites.
 	Modules []Site
 }
 
-// Site is a line, or a category, with its blocks in use.
+// Site is a source line or category, with its blocks in use.
 type Site struct {
 	Where  string
 	Blocks int
 	Bytes  int64
 }
 
-// Fragmentation returns the share of the free cached memory that lies outside the largest free block, which bounds the
-// largest request that needs no new segment.
+// Fragmentation returns the share of the free cached memory outside of the largest free block, which is the largest
+// request that needs no new segment.
 func (s Summary) Fragmentation() float64 {
 	if s.Free == 0 {
 		return 0
@@ -56,10 +55,10 @@ func (s Summary) Fragmentation() float64 {
 	return 1 - float64(s.LargestFree)/float64(s.Free)
 }
 
-// maxLargestBlocks is the number of blocks and sites in a summary.
+// maxLargestBlocks is the number of blocks, and of sites, in a summary.
 const maxLargestBlocks = 10
 
-// Summarize summarizes a device.
+// Summarize returns the summary of a device.
 func (s *Snapshot) Summarize(device int) Summary {
 	var out Summary
 	categories, sites, modules, stacks := map[string]Site{}, map[string]Site{}, map[string]Site{}, stackCache{}
@@ -100,7 +99,7 @@ func (s *Snapshot) Summarize(device int) Summary {
 	return out
 }
 
-// addSite adds a block to a site; blocks without a name are ignored.
+// addSite adds a block to a site. Blocks without a site's name are ignored.
 func addSite(places map[string]Site, where string, size int64) {
 	if where != "" {
 		places[where] = Site{where, places[where].Blocks + 1, places[where].Bytes + size}
@@ -127,7 +126,7 @@ func (s *Snapshot) SummarizeOnlyDevice(name string) (Summary, error) {
 // replayEvents replays the events up to the snapshot, where the live bytes are known, and finds the peaks.
 func (s *Summary) replayEvents(h *heapReplay, events []Event) {
 	s.Traced = len(events)
-	// The state before the first event follows from the present state.
+	// The state before the first event follows from the state at the snapshot.
 	var allocated, reserved, high, most int64
 	now := []int64{0}
 	for _, e := range events {
@@ -184,7 +183,7 @@ func troughs(values []int64) []int64 {
 // roundSize returns the size to which the allocator rounds a request: a multiple of 512 bytes.
 func roundSize(n int64) int64 { return max(512, (n+511)/512*512) }
 
-// frameCategories are words in a stack that show what a block is for, the more specific first.
+// frameCategories are texts in a stack that show the purpose of a block, more specific ones first.
 var frameCategories = []struct{ category, file, name string }{
 	{"workspace", "", "CUDABlas"},
 	{"workspace", "", "cudnn"},
@@ -199,7 +198,7 @@ var frameCategories = []struct{ category, file, name string }{
 	{"activations", "", "forward"},
 }
 
-// stackCache caches the categories of stacks. Blocks share stacks, and searching one takes a while.
+// stackCache caches the categories of stacks. Blocks share stacks, and searching one takes time.
 type stackCache map[*Frame]stackSummary
 
 type stackSummary struct{ category, where, module string }
@@ -217,7 +216,7 @@ func (s stackCache) of(b Block) stackSummary {
 	return of
 }
 
-// module returns the innermost forward method on the stack, with its file and without its line; empty outside of any.
+// module returns the innermost forward method on the stack with its file, without the line; empty if there is none.
 func module(b Block) string {
 	for _, f := range b.Frames {
 		if f.Name != "forward" && !strings.HasSuffix(f.Name, ".forward") ||

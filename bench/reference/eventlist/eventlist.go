@@ -47,10 +47,10 @@ func Write(w io.Writer, p *program.Program) error {
 	return out.Flush() // a bufio.Writer keeps its first error
 }
 
-// streamField begins the field of an allocation's stream.
+// streamField is the prefix of the field for an allocation's stream.
 const streamField = "stream="
 
-// word formats s as one field of a line.
+// word formats s as one field of a line; empty becomes a dash.
 func word(s string) string {
 	if s == "" {
 		return "-"

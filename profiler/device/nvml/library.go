@@ -18,7 +18,7 @@ import (
 	"github.com/vprof/vprof/internal/nvmllib"
 )
 
-// A CallError is a call of NVML that failed.
+// A CallError reports that a call of NVML failed.
 type CallError struct {
 	Call string
 	Code api.Return
@@ -26,7 +26,7 @@ type CallError struct {
 
 func (e *CallError) Error() string { return e.Call + ": " + e.Code.Error() }
 
-// Is reports whether a missing or unloaded driver is [ErrNoDriver].
+// Is reports whether target is [ErrNoDriver] and the call failed because the driver is missing or not loaded.
 func (e *CallError) Is(target error) bool {
 	return target == ErrNoDriver && (e.Code == api.ERROR_LIBRARY_NOT_FOUND || e.Code == api.ERROR_DRIVER_NOT_LOADED)
 }
@@ -38,8 +38,8 @@ func check(call string, code api.Return) error {
 	return &CallError{call, code}
 }
 
-// isUnsupported reports whether a failure only means that this GPU, driver or user cannot get the value. That includes
-// an invalid argument, which NVML returns for values that a slice does not have.
+// isUnsupported reports whether a call failed only because this GPU, driver or user cannot read the value. That
+// includes an invalid argument, which NVML returns for values that a MIG slice does not have.
 func isUnsupported(code api.Return) bool {
 	switch code {
 	case api.ERROR_NOT_SUPPORTED, api.ERROR_NO_PERMISSION, api.ERROR_FUNCTION_NOT_FOUND, api.ERROR_NOT_FOUND,
@@ -49,7 +49,7 @@ func isUnsupported(code api.Return) bool {
 	return false
 }
 
-// A Library is NVML, initialized.
+// A Library is the initialized NVML.
 type Library struct {
 	api api.Interface
 }
@@ -62,9 +62,9 @@ func Open() (*Library, error) {
 	return NewLibrary(api.New(api.WithLibraryPath(nvmllib.Path())))
 }
 
-// NewLibrary initializes the given NVML, such as a test's.
+// NewLibrary initializes the given implementation of NVML, such as a test's.
 func NewLibrary(a api.Interface) (*Library, error) {
-	// After a failed nvmlInit nothing must be called, nvmlShutdown included.
+	// After a failed nvmlInit no function may be called, not even nvmlShutdown.
 	if err := check("nvmlInit", a.Init()); err != nil {
 		return nil, err
 	}
@@ -87,8 +87,8 @@ func (l *Library) Versions() (Versions, error) {
 	return Versions{driver, library}, nil
 }
 
-// GPUs lists the GPUs of this machine in NVML's order: the bus's order, not always CUDA's. With an error it returns the
-// GPUs that NVML could read: one that fell off the bus does not hide the others.
+// GPUs returns the GPUs of this machine in NVML's order, by bus, which may differ from CUDA's. With an error, it also
+// returns the GPUs that NVML could read: one that fell off the bus does not hide the others.
 func (l *Library) GPUs() ([]*GPU, error) {
 	n, code := l.api.DeviceGetCount()
 	if err := check("nvmlDeviceGetCount", code); err != nil {
@@ -111,9 +111,9 @@ func (l *Library) GPUs() ([]*GPU, error) {
 	return gpus, failed
 }
 
-// Visible lists the GPUs, or slices of them, that CUDA shows under a CUDA_VISIBLE_DEVICES, in its order. Numbers count
-// in NVML's order, which is CUDA's if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are alike; UUIDs select by prefix.
-// The list ends at the first missing GPU, as CUDA's does; empty shows all.
+// Visible returns the GPUs, or MIG slices, that CUDA makes visible for a CUDA_VISIBLE_DEVICES, in its order. Numbers
+// are in NVML's order, which is CUDA's if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are alike. UUIDs select by
+// prefix. The list ends at the first missing GPU, as in CUDA. An empty value makes all visible.
 func (l *Library) Visible(list string) ([]*GPU, error) {
 	gpus, err := l.GPUs()
 	if list == "" || err != nil {
@@ -134,7 +134,7 @@ func (l *Library) Visible(list string) ([]*GPU, error) {
 	return shown, nil
 }
 
-// visible returns the GPU, or the slice of one, with a number or the beginning of a UUID; nil if there is none.
+// visible returns the GPU, or the MIG slice, with a number or a prefix of a UUID; nil if there is none.
 func (l *Library) visible(gpus []*GPU, word string) (*GPU, error) {
 	if i, err := strconv.Atoi(word); err == nil {
 		at := slices.IndexFunc(gpus, func(b *GPU) bool { return b.Index == i })
@@ -168,7 +168,7 @@ func (l *Library) gpuAt(i int) (*GPU, error) {
 	return l.gpu(d)
 }
 
-// Find finds a GPU, or the slice of one, by its UUID: "GPU-..." or "MIG-...".
+// Find returns the GPU, or the MIG slice, with a UUID: "GPU-..." or "MIG-...".
 func (l *Library) Find(uuid string) (*GPU, error) {
 	d, code := l.api.DeviceGetHandleByUUID(uuid)
 	if err := check("nvmlDeviceGetHandleByUUID", code); err != nil {
@@ -209,23 +209,23 @@ func (l *Library) gpu(d api.Device) (*GPU, error) {
 	return b, nil
 }
 
-// A GPU is a GPU, or a slice of one (MIG), as NVML sees it. It is not safe for concurrent use.
+// A GPU is a GPU, or a MIG slice of one, in NVML. It is not safe for concurrent use.
 type GPU struct {
-	// Index is NVML's number of the GPU, -1 if it was found otherwise.
+	// Index is NVML's index of the GPU; -1 if it was found by UUID.
 	Index int
-	// Name is the product, UUID the name that no other GPU has.
+	// Name is the product's name. UUID is unique.
 	Name, UUID string
 	Mode       Mode
-	// MIG reports whether the GPU is cut into slices, which CUDA then uses in its place.
+	// MIG reports whether the GPU is divided into MIG slices, which CUDA then uses in its place.
 	MIG bool
 
 	library *Library
 	device  api.Device
-	// names holds the names of the processes of the last list: reading a name takes longer than all else.
+	// names caches the names of the processes in the last list, since reading a name takes longer than everything else.
 	names map[int]string
 }
 
-// Slices returns the MIG slices of the GPU, none if it is whole.
+// Slices returns the MIG slices of the GPU; none if it is not divided.
 func (b *GPU) Slices() ([]*GPU, error) {
 	if !b.MIG {
 		return nil, nil
@@ -271,7 +271,7 @@ func (b *GPU) Memory() (Memory, error) {
 	return checkMemory("nvmlDeviceGetMemoryInfo", m.Total, 0, m.Used)
 }
 
-// sharedMemory returns the memory of a GPU that uses the host's, as GB10: its size, and the bytes of its processes.
+// sharedMemory returns the memory of a GPU that uses the host's (such as GB10): its size, and its processes' bytes.
 func (b *GPU) sharedMemory() (Memory, error) {
 	var host syscall.Sysinfo_t
 	processes, err := b.Processes()
@@ -285,7 +285,7 @@ func (b *GPU) sharedMemory() (Memory, error) {
 	return m, nil
 }
 
-// checkMemory returns the memory that a call reported, in bytes, or an error if no GPU is as large or as full.
+// checkMemory converts the memory that a call reported, in bytes. It is an error if no GPU can have such values.
 func checkMemory(call string, total, reserved, used uint64) (Memory, error) {
 	if total == 0 || total > maxBytes || reserved > total || used > total {
 		return Memory{}, fmt.Errorf("%s reports impossible numbers: %d bytes in use and %d reserved of %d", call, used,
@@ -294,10 +294,10 @@ func checkMemory(call string, total, reserved, used uint64) (Memory, error) {
 	return Memory{Total: int64(total), Reserved: int64(reserved), Used: int64(used)}, nil
 }
 
-// maxBytes is above what any GPU has. NVML also reports all ones for the memory of a process that it does not know.
+// maxBytes is more than the memory of any GPU. NVML also reports all ones for the unknown memory of a process.
 const maxBytes = 1 << 44
 
-// Processes lists the processes that use the GPU for computing, also through an MPS server, or for graphics.
+// Processes returns the processes that use the GPU for computing, also through an MPS server, or for graphics.
 func (b *GPU) Processes() ([]Process, error) {
 	byPID, computes := map[uint32]uint64{}, map[uint32]bool{}
 	for _, list := range []struct {
@@ -314,7 +314,7 @@ func (b *GPU) Processes() ([]Process, error) {
 			return nil, check(list.call, code)
 		}
 		for _, p := range infos {
-			// A process of several kinds is in each list with the same number of bytes.
+			// A process that computes and draws is in both lists with the same number of bytes.
 			byPID[p.Pid] = max(byPID[p.Pid], p.UsedGpuMemory)
 			computes[p.Pid] = computes[p.Pid] || list.computing
 		}
@@ -338,7 +338,7 @@ func (b *GPU) Processes() ([]Process, error) {
 	return processes, nil
 }
 
-// processName returns the name of a process's program, empty if NVML does not tell.
+// processName returns the name of a process's program; empty if NVML does not report it.
 func (l *Library) processName(pid int) string {
 	name, code := l.api.SystemGetProcessName(pid)
 	if code != api.SUCCESS || name == "" {
@@ -347,8 +347,8 @@ func (l *Library) processName(pid int) string {
 	return printable(path.Base(name))
 }
 
-// printable replaces what is not text: a process may call itself anything,
-// bytes that are not UTF-8 and terminal sequences included.
+// printable replaces bytes that are not printable text. A process can set any name, including invalid UTF-8 and
+// terminal sequences.
 func printable(name string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -358,8 +358,8 @@ func printable(name string) string {
 	}, name)
 }
 
-// Read returns the state of the GPU. An error reports a failed GPU, like one that fell off the bus; a value that the
-// GPU lacks is no error.
+// Read returns the state of the GPU. An error means that the GPU failed, for example because it fell off the bus. A
+// value that the GPU does not report is no error.
 func (b *GPU) Read() (Reading, error) {
 	var r Reading
 	var err error
@@ -409,7 +409,7 @@ func (b *GPU) Clocks() (Clocks, error) {
 	return c, f.err
 }
 
-// Values above these are no measurements: broken sensors and drivers report -1 or -5 without a sign.
+// Larger values are not measurements: broken sensors and drivers report -1 or -5 as unsigned numbers.
 const (
 	maxPercent    = 100
 	maxCelsius    = 200
@@ -418,13 +418,14 @@ const (
 	maxGPUs       = 1024
 )
 
-// readingValues keeps the first failure of several calls, and the values that no GPU has.
+// readingValues collects the first failure of several calls, and the values that no GPU can have.
 type readingValues struct {
 	err        error
 	impossible []string
 }
 
-// add returns the value that a call gave, nil if the GPU does not have it or it is above the most that a GPU can have.
+// add returns the value that a call reported; nil if the GPU does not report it or the value is above most, which no
+// GPU exceeds.
 func (f *readingValues) add(call string, v, most uint32, code api.Return) *int {
 	switch {
 	case code == api.SUCCESS && v <= most:

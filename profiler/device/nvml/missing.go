@@ -2,10 +2,10 @@
 
 package nvml
 
-// A Library is NVML. This binary has none.
+// A Library is NVML. This binary was built without it.
 type Library struct{}
 
-// A GPU is a GPU as NVML sees it. This binary never has one.
+// A GPU is a GPU in NVML. This binary was built without it.
 type GPU struct {
 	Index      int
 	Name, UUID string

@@ -2,8 +2,8 @@
 // process, utilization, clocks, temperature, power, and why a GPU runs slower than it could.
 //
 // NVML needs no CUDA context and allocates no device memory, so its values can be compared with the driver's. The
-// library is loaded at run time. That a machine has none is an ordinary result: [Open] returns an error that wraps
-// [ErrNoDriver]. Without cgo, or elsewhere than on Linux, it returns [ErrNotBuilt].
+// library is loaded at run time. If the machine has none, [Open] returns an error that wraps [ErrNoDriver]. Without
+// cgo, and on operating systems other than Linux, it returns [ErrNotBuilt].
 package nvml
 
 import "errors"
@@ -16,28 +16,29 @@ var (
 		"this vprof was built without cgo and cannot ask NVML; build it with a C compiler (make build)")
 )
 
-// Versions are the versions that the driver reports.
+// Versions are the versions of the installed driver.
 type Versions struct {
-	// Driver is the driver's release, "580.65.06"; NVML the library's.
+	// Driver is the driver's release, such as "580.65.06". NVML is the library's release.
 	Driver, NVML string
 }
 
-// A Reading is the state of a GPU at one moment. What a GPU or its driver does not report is nil.
+// A Reading is the state of a GPU at one time. Values that the GPU or its driver does not report are nil.
 type Reading struct {
 	Memory Memory
-	// Processes are the processes that use the GPU, by process number.
+	// Processes are the processes that use the GPU, sorted by PID.
 	Processes []Process
-	// GPUPercent is the share of the last sample period, up to a second, in which a kernel ran; MemoryPercent that in
-	// which memory was read or written.
+	// GPUPercent is the share of the last sample period (up to a second) in which a kernel ran. MemoryPercent is the
+	// share in which memory was read or written.
 	GPUPercent, MemoryPercent *int
 	// SMMHz is the clock of the multiprocessors.
 	SMMHz   *int
 	Celsius *int
-	// Milliwatts is the power drawn, LimitMilliwatts what is enforced.
+	// Milliwatts is the current power draw, LimitMilliwatts the enforced limit.
 	Milliwatts, LimitMilliwatts *int
 	// Slowdowns are the reasons for reduced clocks, nil if there are none.
 	Slowdowns []Slowdown
-	// Impossible are values that were left out since no GPU has them: "nvmlDeviceGetTemperature reports 4294967291".
+	// Impossible lists values that were left out since no GPU can have them: "nvmlDeviceGetTemperature reports
+	// 4294967291".
 	Impossible []string
 }
 
@@ -50,16 +51,15 @@ type Clocks struct {
 
 // Memory is the memory of a GPU, in bytes.
 type Memory struct {
-	// Total is the GPU's memory in bytes. Reserved is the driver's own share, Used that of contexts. An old driver
-	// counts its share in Used and reports a Reserved of zero.
+	// Total is the GPU's memory in bytes. Reserved is used by the driver, Used by contexts. An old driver includes its
+	// own memory in Used and reports a Reserved of zero.
 	Total, Reserved, Used int64
-	// Shared reports whether the memory is the host's. Used then counts only what the listed processes hold on the GPU.
+	// Shared reports whether the GPU uses the host's memory. Used then only counts the listed processes on the GPU.
 	Shared bool
 }
 
-// UsedByProcesses returns the memory in bytes that contexts of programs hold. Visible is the total that programs see of
-// the GPU. An old driver counts its own share of the memory as used; that share is what programs do not see, and is
-// subtracted.
+// UsedByProcesses returns the bytes that contexts of programs use. visible is the GPU's total memory as programs see
+// it. An old driver counts its own memory as used; programs do not see that part, and it is subtracted.
 func (m Memory) UsedByProcesses(visible int64) int64 {
 	if m.Reserved > 0 || m.Shared {
 		return m.Used
@@ -67,16 +67,16 @@ func (m Memory) UsedByProcesses(visible int64) int64 {
 	return max(0, m.Used-max(0, m.Total-visible))
 }
 
-// A Process is one that uses a GPU.
+// A Process is a process that uses a GPU.
 type Process struct {
-	// PID is its number as the driver sees it; in a container that is not the one that the process itself sees.
+	// PID is the process ID in the driver's namespace, which in a container differs from the process's own.
 	PID int
-	// Name is the name of its program, without the folder, with U+FFFD for what is not printable; empty if NVML does
-	// not tell, as of the processes of other users.
+	// Name is the file name of the process's program, with U+FFFD for unprintable characters; empty if NVML does not
+	// report it, as for processes of other users.
 	Name string
-	// Used is the device memory it holds in bytes, -1 if NVML does not report it.
+	// Used is the process's device memory in bytes; -1 if NVML does not report it.
 	Used int64
-	// Computes reports whether it uses the GPU for computing, not only to draw.
+	// Computes reports whether the process uses the GPU for computing, and not only for graphics.
 	Computes bool
 }
 
@@ -96,7 +96,7 @@ const (
 	Display            Slowdown = "display clock"
 )
 
-// slowdowns is the reason for each bit of NVML's mask.
+// slowdowns are the reasons by bit number in NVML's mask.
 var slowdowns = [...]Slowdown{
 	Idle, Setting, PowerCap, Hardware, SlowdownSyncBoost, SlowdownThermal, HardwareHeat,
 	SlowdownPowerBrake, Display,
@@ -112,7 +112,7 @@ func slowdownsOf(mask uint64) []Slowdown {
 	return reasons
 }
 
-// Mode is the compute mode of a GPU: which processes may make CUDA contexts on it.
+// Mode is the compute mode of a GPU: which processes may create CUDA contexts on it.
 type Mode string
 
 // The compute modes.

@@ -1,6 +1,6 @@
-// Package sim is a GPU without hardware: any GPU of the catalog, or one that a file describes. Its memory is counted
-// like a driver's, so that an allocation fails where it would fail on the GPU. Its time is the roofline of the GPU, a
-// lower bound: nothing runs.
+// Package sim simulates a GPU without hardware: a GPU of the catalog, or one that a file describes. Memory is counted
+// as a driver would, so an allocation fails where it would fail on the GPU. Time is the GPU's roofline, a lower bound:
+// no kernel runs.
 package sim
 
 import (
@@ -13,14 +13,13 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Device is a simulated GPU. Memory is allocated in the driver's granules of 2 MiB at rising addresses, so that no
-// address is used twice.
+// Device is a simulated GPU. Memory is allocated in pages of 2 MiB at rising addresses, and no address is used twice.
 type Device struct {
 	*allocator.SimulatedMemory
 	gpu device.GPU
 	// takenBytes is the memory of libraries and other processes, in bytes.
 	takenBytes int64
-	// now is the simulated time of each stream that ran something, since the device was made.
+	// now is the simulated time of each stream since the device was created.
 	now []time.Duration
 }
 
@@ -30,8 +29,8 @@ var (
 	_ device.Observer = (*Device)(nil)
 )
 
-// New makes a device from a description. The context and taken bytes, for libraries and other processes, are in use
-// from the start. It is an error if no memory is left.
+// New creates a simulated device. The context and the taken bytes (libraries and other processes) are in use from the
+// start. It is an error if no memory is left.
 func New(gpu device.GPU, taken int64) (*Device, error) {
 	if taken < 0 {
 		return nil, fmt.Errorf("sim:%s: %d bytes used by other processes: need 0 or more", gpu.Name, taken)
@@ -83,10 +82,10 @@ func (d *Device) Launch(k device.Kernel) error {
 	return nil
 }
 
-// addTime lets time pass on a stream.
+// addTime adds a duration to the time of a stream.
 func (d *Device) addTime(s program.Stream, t time.Duration) { *d.clock(s) += t }
 
-// clock returns the time on a stream; a new stream begins at zero.
+// clock returns the time of a stream; a new stream starts at zero.
 func (d *Device) clock(s program.Stream) *time.Duration {
 	for int(s) >= len(d.now) {
 		d.now = append(d.now, 0)
@@ -117,7 +116,7 @@ func (d *Device) Record() (device.Event, error) { return event{d, d.now[0]}, nil
 // Close implements [device.Device]. There is nothing to release.
 func (d *Device) Close() error { return nil }
 
-// An event is a moment of a device's simulated time.
+// An event is a point in a device's simulated time.
 type event struct {
 	device *Device
 	at     time.Duration

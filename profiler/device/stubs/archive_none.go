@@ -2,5 +2,5 @@
 
 package stubs
 
-// stubArchive is empty where scripts do not run on a simulated GPU.
+// stubArchive is empty on operating systems where scripts do not run on a simulated GPU.
 var stubArchive []byte

@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// WriteGPU describes a GPU to the libraries, as the file of VPROF_STUB_GPU: a line is a key, a space and a value.
-// devices is the number of GPUs, driver the version of CUDA times 1000 (13020 for 13.2).
+// WriteGPU writes the description of a GPU for the stub libraries (the file of VPROF_STUB_GPU), with a key, a space and
+// a value on each line. devices is the number of GPUs, driver the CUDA version times 1000 (13020 for 13.2).
 func WriteGPU(w io.Writer, gpu device.GPU, devices, driver int) error {
 	perSM, perBlock := sharedMemory(gpu.Capability)
 	rising := 0
@@ -34,8 +34,8 @@ rising %d
 	return err
 }
 
-// sharedMemory returns the shared memory of a multiprocessor and what one block can opt in to, in
-// bytes, as the CUDA C++ Programming Guide's table of compute capabilities has them.
+// sharedMemory returns the shared memory of a multiprocessor and the maximum of one block, in bytes, from the table of
+// compute capabilities in the CUDA C++ Programming Guide.
 func sharedMemory(c device.Capability) (perSM, perBlock int) {
 	const kib, reserved = 1 << 10, 1 << 10 // the system takes 1 KiB of each block from 8.0 on
 	switch {

@@ -16,8 +16,8 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// Unpack puts the libraries into a folder below cache that is named after their content, unless they are there already,
-// and returns it. It has a folder for each major version of CUDA, 12 and 13.
+// Unpack extracts the stub libraries into a folder below cache, named after their content, unless it exists. It returns
+// the folder, which has a subfolder for each major version of CUDA, 12 and 13.
 func Unpack(cache string) (string, error) {
 	if len(stubArchive) == 0 {
 		return "", fmt.Errorf("scripts run on a simulated GPU only on Linux (x86-64 and arm64), not on %s/%s",
@@ -46,7 +46,7 @@ func Unpack(cache string) (string, error) {
 	return dir, nil
 }
 
-// extract writes the archive's files below a folder.
+// extract extracts the archive's files into a folder.
 func extract(dir string) error {
 	unpacked, err := xz.NewReader(bytes.NewReader(stubArchive))
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package calibrate fits the planner's coefficients to runs.
 //
-// A run has measured allocated, reserved and device bytes, or some of them; the replay of the same step has the bytes
-// that the recording accounts for. Their differences at each level are a small linear system in the terms of
-// [planner.Term]: what libraries and tensors add to the allocated bytes, the cache to the reserved bytes, context and
-// driver to the device bytes. The systems are solved one after another by least squares, weighted by the known error of
-// the replay. Coefficients are not negative, since what a recording lacks cannot use less than no memory.
+// A run has measured allocated, reserved and device bytes, or some of them. The replay of the same step has the bytes
+// that the recording contains. Their differences at each level are a small linear system in the terms of
+// [planner.Term]: libraries and tensors add to the allocated bytes, the cache to the reserved bytes, context and driver
+// to the device bytes. The systems are solved one after another by least squares, weighted by the known error of the
+// replay. Coefficients are not negative, since missing memory cannot be less than none.
 package calibrate
 
 import (
@@ -19,25 +19,25 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Observation is the measured memory of a run, with the replay of the same step.
+// Observation is the measured memory of a run, together with the replay of the same step.
 type Observation struct {
 	// Label names the run in messages: "b2.json: batch 8".
 	Label string
-	// Sample is the replay of the step, at the run's batch size.
+	// Sample is the replay of the step at the run's batch size.
 	Sample planner.Sample
-	// Allocated, Reserved and Device are the peaks in bytes; zero was not seen.
+	// Allocated, Reserved and Device are the measured peaks in bytes; zero was not measured.
 	Allocated, Reserved, Device int64
-	// Replayed reports whether Allocated and Reserved are counters of vprof's own allocator. They show nothing of
-	// what PyTorch's tensors and libraries need.
+	// Replayed reports whether Allocated and Reserved were counted by vprof's own allocator, so that they do not show
+	// the needs of PyTorch's tensors and libraries.
 	Replayed bool
-	// Communication is the assumed device memory of NCCL, in bytes; zero for one GPU alone.
+	// Communication is the estimated device memory of NCCL in bytes; zero for a single GPU.
 	Communication float64
 }
 
-// largestObserved returns the bytes of the highest level that was measured: device, else reserved, else allocated.
+// largestObserved returns the bytes of the highest measured level: device, else reserved, else allocated.
 func (o Observation) largestObserved() int64 { return cmp.Or(o.Device, o.Reserved, o.Allocated) }
 
-// estimateWith returns the estimate of that level by coefficients, in bytes.
+// estimateWith returns the estimate of the highest measured level with some coefficients, in bytes.
 func (o Observation) estimateWith(c planner.Coefficients) int64 {
 	t := c.Totals(o.Sample)
 	switch {
@@ -49,7 +49,7 @@ func (o Observation) estimateWith(c planner.Coefficients) int64 {
 	return t.Allocated
 }
 
-// communicationShare returns the learned share of the bytes that NCCL is assumed to need; one if no run showed it.
+// communicationShare returns the fitted share of NCCL's estimated bytes; one if it was not fitted.
 func communicationShare(c planner.Coefficients) float64 {
 	if k := c.Term(planner.CommunicationShare); k.Name != "" {
 		return k.Value
@@ -63,27 +63,27 @@ type Result struct {
 	Coefficients planner.Coefficients
 	// Terms are the terms that the observations determined.
 	Terms []planner.Term
-	// Undetermined has a sentence for each of the other terms: why it was not fitted.
+	// Undetermined has a sentence for each other term with the reason why it was not fitted.
 	Undetermined []string
 	// Points are in the order of the observations.
 	Points []Point
 }
 
-// Point is an observation and its estimates, in bytes of the highest level that was observed.
+// Point is an observation with its estimates, in bytes of the highest measured level.
 type Point struct {
 	Label    string
 	Batch    int
 	Observed int64
-	// Before is the estimate by the coefficients that the fit began with, After by the fitted ones, HeldOut by a fit to
-	// the other observations; HeldOut is zero where those do not determine one.
+	// Before is the estimate with the initial coefficients, After with the fitted ones, HeldOut with a fit to the other
+	// observations. HeldOut is zero if those do not determine the coefficients.
 	Before, After, HeldOut int64
 }
 
-// A ConditionError reports that the runs cannot tell the terms of a level apart.
+// A ConditionError reports that the runs cannot separate the terms of a level.
 type ConditionError struct {
-	// What names the terms: "what is constant from what grows".
+	// What describes what the runs cannot separate: "what is constant from what grows".
 	What string
-	// Batches are the batch sizes that ran; Condition is the condition number of their scaled design, maybe infinite.
+	// Batches are the runs' batch sizes. Condition is the condition number of the scaled design matrix, maybe infinite.
 	Batches   []int
 	Condition float64
 }
@@ -131,7 +131,7 @@ func Fit(observations []Observation, from planner.Coefficients) (*Result, error)
 	return r, nil
 }
 
-// checkObservations returns an error for an observation that no run can have made.
+// checkObservations returns an error for an observation that is impossible.
 func checkObservations(observations []Observation) error {
 	if len(observations) == 0 {
 		return errors.New("calibration needs at least one run with measured bytes")
@@ -154,7 +154,7 @@ func checkObservations(observations []Observation) error {
 	return nil
 }
 
-// fitLevels fits one level after the other, each to the differences that the levels before it do not explain.
+// fitLevels fits the levels one after another, each to the differences that earlier levels do not explain.
 func fitLevels(observations []Observation, from planner.Coefficients) (*Result, error) {
 	r := &Result{Coefficients: from}
 	for _, level := range []func([]Observation, *planner.Coefficients) *system{
@@ -181,7 +181,7 @@ func fitLevels(observations []Observation, from planner.Coefficients) (*Result, 
 	return r, nil
 }
 
-// largestObservation returns the most that NCCL is assumed to take in a run, in bytes.
+// largestObservation returns the largest estimated memory of NCCL in a run, in bytes.
 func largestObservation(observations []Observation) (bytes float64) {
 	for _, o := range observations {
 		bytes = max(bytes, o.Communication)
@@ -189,7 +189,7 @@ func largestObservation(observations []Observation) (bytes float64) {
 	return bytes
 }
 
-// addSolution puts the solution of a level into the coefficients.
+// addSolution stores the solution of a level in the coefficients.
 func (r *Result) addSolution(s *solution, runs int) {
 	word := "runs"
 	if runs == 1 {
@@ -211,7 +211,7 @@ func (r *Result) addSolution(s *solution, runs int) {
 
 const undeterminedReason = "what is constant from what grows with the batch"
 
-// allocatedSystem returns the equations of the bytes that libraries and tensors add to the recorded ones.
+// allocatedSystem returns the equations for the bytes that libraries and tensors add to the recorded bytes.
 func allocatedSystem(observations []Observation, c *planner.Coefficients) *system {
 	s := &system{terms: []planner.Term{planner.LibraryWorkspace, planner.AllocatedSlack}, quantity: undeterminedReason}
 	for _, o := range observations {
@@ -223,7 +223,7 @@ func allocatedSystem(observations []Observation, c *planner.Coefficients) *syste
 	return s
 }
 
-// reservedSystem returns the equations of the bytes that the cache holds beyond the replay's.
+// reservedSystem returns the equations for the reserved bytes beyond the replay's.
 func reservedSystem(observations []Observation, c *planner.Coefficients) *system {
 	s := &system{terms: []planner.Term{planner.ReservedSlack}, quantity: "anything of the cache"}
 	for _, o := range observations {
@@ -239,7 +239,7 @@ func reservedSystem(observations []Observation, c *planner.Coefficients) *system
 	return s
 }
 
-// deviceSystem returns the equations of the bytes that the driver shows beyond the cache.
+// deviceSystem returns the equations for the device bytes beyond the reserved bytes.
 func deviceSystem(observations []Observation, c *planner.Coefficients) *system {
 	s := &system{
 		terms:    []planner.Term{planner.ContextBytes, planner.DeviceSlack},
@@ -272,14 +272,14 @@ func deviceSystem(observations []Observation, c *planner.Coefficients) *system {
 	return s
 }
 
-// Equal runs differ by a granule or two of the driver and a thousandth of their bytes.
+// Equal runs differ by one or two pages of the driver and a thousandth of their bytes.
 const (
 	repeatBytes = 1 << 20
 	repeatShare = 1e-3
 )
 
-// noiseBytes returns the standard error of a difference between a run and a replay of some bytes: from the model's
-// residuals against PyTorch, whose range contains 95 %, and from the difference between two equal runs.
+// noiseBytes returns the standard error of the difference between a run and a replay: from the model's residuals
+// against PyTorch, whose range contains 95 %, and from the difference between equal runs.
 func noiseBytes(bytes int64, r planner.Residual) float64 {
 	share := math.Hypot(repeatShare, (r.High-r.Low)/2/1.96)
 	return math.Hypot(repeatBytes, share*float64(bytes))

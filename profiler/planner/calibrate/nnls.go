@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// errDependent reports columns that are so nearly dependent that rounding errors decide the solution.
+// errDependent reports that columns are so nearly dependent that rounding errors determine the solution.
 var errDependent = errors.New("calibrate: the least squares have no one solution; the columns hardly differ")
 
 // nnls finds the x with no negative element for which |a·x - b| is smallest. Its positive elements solve the least

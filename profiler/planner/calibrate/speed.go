@@ -13,14 +13,14 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Timed is a step's measured time and its work.
-type Timed struct {
+// TimedStep is a measured step time with the step's work.
+type TimedStep struct {
 	Load    steptime.Load
 	Seconds float64
 }
 
-// workGroups assign each class of work, and at the end the launches, to a group that one factor corrects. The finest
-// grouping is first; few runs determine only a coarse one.
+// workGroups assign each class of work, and launches at the end, to a group with a common factor. There are three
+// groupings, the finest first; with few runs only a coarse one can be fitted.
 var workGroups = func() (groups [3][steptime.NumWorks + 1]int) {
 	for w := range steptime.NumWorks {
 		groups[0][w] = 1
@@ -32,13 +32,13 @@ var workGroups = func() (groups [3][steptime.NumWorks + 1]int) {
 	return groups
 }()
 
-// timeNoiseShare is the relative standard error of a step's time: clocks and temperature alone change it so much.
+// timeNoiseShare is the relative standard error of a step's time that clocks and temperature cause.
 const timeNoiseShare = 0.03
 
-// FitSpeed corrects efficiencies by timed steps. Steps that waited for the host correct the host's time for a kernel by
-// one factor. The others correct the kernels by as many factors as the times determine: for products, other kernels and
+// FitSpeed corrects efficiencies by timed steps. Steps that waited for the host correct the host's time per kernel by
+// one factor. The others correct the kernels by as many factors as they determine: for products, other kernels and
 // launches; for kernels and launches; or one for all.
-func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, error) {
+func FitSpeed(steps []TimedStep, from steptime.Efficiency) (steptime.Efficiency, error) {
 	if len(steps) == 0 {
 		return from, errors.New("calibration of times needs at least one timed step")
 	}
@@ -49,10 +49,10 @@ func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, err
 		}
 	}
 	assumed := from
-	if host := lists.Filter(steps, func(s Timed) bool { return assumed.HostBound(s.Load) }); len(host) > 0 {
+	if host := lists.Filter(steps, func(s TimedStep) bool { return assumed.HostBound(s.Load) }); len(host) > 0 {
 		from = scaleHost(from, host)
 	}
-	steps = lists.Filter(steps, func(s Timed) bool { return !assumed.HostBound(s.Load) })
+	steps = lists.Filter(steps, func(s TimedStep) bool { return !assumed.HostBound(s.Load) })
 	if len(steps) == 0 {
 		return from, nil
 	}
@@ -75,8 +75,9 @@ func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, err
 	return from, errors.New("no efficiency can be computed from these times; add runs of other batch sizes")
 }
 
-// speedDesign returns a row for each step: the time of each group by the efficiencies so far, over the measured time.
-func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks + 1]int, n int) (matrix, []float64) {
+// speedDesign returns the design matrix: for each step, the time of each group with the current efficiencies, divided
+// by the measured time.
+func speedDesign(steps []TimedStep, from steptime.Efficiency, g [steptime.NumWorks + 1]int, n int) (matrix, []float64) {
 	a := newMatrix(len(steps), n)
 	b := make([]float64, len(steps))
 	for i, s := range steps {
@@ -90,13 +91,13 @@ func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks +
 	return a, b
 }
 
-// scaleEfficiency applies the factors: a share that takes twice as long is half as large.
+// scaleEfficiency applies the fitted factors. A class that takes twice as long has half the share of peak.
 func scaleEfficiency(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse matrix,
 	steps int,
 ) steptime.Efficiency {
 	source := fmt.Sprintf("fitted to the times of %s, in %s", phrase.CountText(steps, "step"),
 		phrase.CountText(len(factors), "group"))
-	// An error of more than the coefficient itself counts as one as large.
+	// The relative error is limited to one.
 	relative := func(i int) float64 { return min(1, math.Sqrt(inverse[i][i])/factors[i]) }
 	for w := range e.Share {
 		k := g[w]
@@ -109,9 +110,9 @@ func scaleEfficiency(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factor
 	return e
 }
 
-// scaleHost multiplies what the host takes for a kernel by the geometric mean of measured over estimated times.
-func scaleHost(e steptime.Efficiency, steps []Timed) steptime.Efficiency {
-	logs := lists.Map(steps, func(s Timed) float64 { return math.Log(s.Seconds / e.Host(&s.Load)) })
+// scaleHost multiplies the host's time per kernel by the geometric mean of measured over estimated times.
+func scaleHost(e steptime.Efficiency, steps []TimedStep) steptime.Efficiency {
+	logs := lists.Map(steps, func(s TimedStep) float64 { return math.Log(s.Seconds / e.Host(&s.Load)) })
 	var mean float64
 	for _, v := range logs {
 		mean += v / float64(len(logs))

@@ -11,30 +11,30 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// maxCondition is the condition number of columns of unit length above which they count as dependent: the limit of
+// maxCondition is the condition number (of columns of length 1) above which columns count as dependent: the limit of
 // Belsley, Kuh and Welsch, Regression Diagnostics, 1980, section 3.2.
 const maxCondition = 30
 
-// system is the equations of one level: each row is the bytes that are missing from the
-// estimate of a run, and their standard error.
+// system is the linear system of one level. Each row has the bytes that are missing from the estimate of a run, and
+// their standard error.
 type system struct {
 	terms []planner.Term
-	// optional are terms to fit as well if the rows determine them.
+	// optional are terms that are also fitted if the rows determine them.
 	optional []planner.Term
-	// quantity describes in messages what the terms distinguish.
+	// quantity describes, for messages, what the terms separate.
 	quantity string
-	rows     []row
+	rows     []equation
 	batches  []int
 }
 
-type row struct {
+type equation struct {
 	factors planner.TermFactors
 	missing float64
 	sigma   float64
 }
 
 func (s *system) add(o Observation, factors planner.TermFactors, missing int64, sigma float64) {
-	s.rows = append(s.rows, row{factors, float64(missing), sigma})
+	s.rows = append(s.rows, equation{factors, float64(missing), sigma})
 	s.batches = append(s.batches, o.Sample.Batch)
 }
 
@@ -54,7 +54,7 @@ func (s *solution) correlation(i, j int) float64 {
 	return min(1, max(-1, s.covariance[i][j]/d))
 }
 
-// solve fits the terms, and the optional terms that the rows determine with a row to spare.
+// solve fits the terms, and the optional terms if the rows determine them with one row to spare.
 func (s *system) solve() (*solution, error) {
 	terms := s.terms
 	if k := s.condition(terms); k > maxCondition {
@@ -85,8 +85,8 @@ func (s *system) solve() (*solution, error) {
 	return solved, nil
 }
 
-// designMatrix returns the matrix of the terms, with rows weighted by a function.
-func (s *system) designMatrix(terms []planner.Term, weight func(row) float64) matrix {
+// designMatrix returns the matrix of the terms' factors, with each row multiplied by a weight.
+func (s *system) designMatrix(terms []planner.Term, weight func(equation) float64) matrix {
 	a := newMatrix(len(s.rows), len(terms))
 	for j, t := range terms {
 		for i, r := range s.rows {
@@ -96,19 +96,19 @@ func (s *system) designMatrix(terms []planner.Term, weight func(row) float64) ma
 	return a
 }
 
-// condition returns the condition number of the design. Its rows are not weighted, since what a design can distinguish
-// does not depend on how precise the measurements are. It is infinite if there are fewer distinct rows than terms.
+// condition returns the condition number of the unweighted design matrix, since the precision of measurements does not
+// affect what a design can separate. It is infinite if there are fewer distinct rows than terms.
 func (s *system) condition(terms []planner.Term) float64 {
 	if len(s.rows) < len(terms) {
 		return math.Inf(1)
 	}
-	return s.designMatrix(terms, func(row) float64 { return 1 }).condition()
+	return s.designMatrix(terms, func(equation) float64 { return 1 }).condition()
 }
 
 func (s *system) fit(terms []planner.Term) (*solution, error) {
-	a := s.designMatrix(terms, func(r row) float64 { return 1 / r.sigma })
+	a := s.designMatrix(terms, func(r equation) float64 { return 1 / r.sigma })
 	scale := a.normalize()
-	b := lists.Map(s.rows, func(r row) float64 { return r.missing / r.sigma })
+	b := lists.Map(s.rows, func(r equation) float64 { return r.missing / r.sigma })
 	x, err := nnls(a, b)
 	if err != nil {
 		return nil, err
@@ -125,8 +125,8 @@ func (s *system) fit(terms []planner.Term) (*solution, error) {
 	return out, nil
 }
 
-// residualSpread returns the factor by which standard errors grow because the rows agree less than expected (Birge's
-// ratio), for so few rows by Student's t; it is 1 where they agree.
+// residualSpread returns the factor by which standard errors grow if the rows agree less than expected (Birge's ratio),
+// using Student's t for so few rows; 1 if they agree.
 func (s *system) residualSpread(a matrix, x, b []float64) float64 {
 	freedom := len(b) - len(a)
 	if freedom < 1 {
@@ -158,15 +158,15 @@ func covariance(a matrix, spread float64) (matrix, error) {
 	return c, nil
 }
 
-// AdviseRun returns, of candidates in ascending batch sizes, the run that together with the finished ones best
-// separates constant from growing memory: the smallest that separates well enough, else the best. Zero means that none
-// does.
+// AdviseRun returns the batch size of the run that, together with the finished runs, best separates constant from
+// growing memory. Of the candidates, in ascending order, it is the smallest that separates well enough, else the best;
+// zero if none does.
 func AdviseRun(ran, candidates []planner.Sample) int {
 	best, lowest := 0, float64(maxCondition)
 	for _, c := range candidates {
 		s := &system{}
 		for _, r := range append(slices.Clone(ran), c) {
-			s.rows = append(s.rows, row{factors: r.DeviceRow(), sigma: 1})
+			s.rows = append(s.rows, equation{factors: r.DeviceRow(), sigma: 1})
 		}
 		k := s.condition([]planner.Term{planner.ContextBytes, planner.DeviceSlack})
 		if k < lowest {

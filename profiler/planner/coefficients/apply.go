@@ -13,10 +13,10 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// A NoEntryError reports that a coefficients file has no entry, or several, for a GPU.
+// A NoEntryError reports that a coefficients file has no entry for a GPU, or several.
 type NoEntryError struct {
 	GPU, Name string
-	// Found are the names of the entries that fit; none or several.
+	// Found are the names of the matching entries; none or several.
 	Found []string
 }
 
@@ -34,9 +34,9 @@ func (e *NoEntryError) Error() string {
 // Usage marks the error as bad input.
 func (*NoEntryError) Usage() bool { return true }
 
-// Find returns the entry of a GPU: the one called name, or the only one there is if name is empty. Among several,
-// entries that have seen the model go first. The error is a [*NoEntryError].
-func (f *File) Find(gpu, model, name string) (*Entry, error) {
+// FindEntry returns the entry of a GPU: the one called name or, if name is empty, the only one. Among several, entries
+// fitted to the model are preferred. The error is a [*NoEntryError].
+func (f *File) FindEntry(gpu, model, name string) (*Entry, error) {
 	var found, seen []*Entry
 	for i := range f.Entries {
 		e := &f.Entries[i]
@@ -58,17 +58,17 @@ func (f *File) Find(gpu, model, name string) (*Entry, error) {
 	return nil, &NoEntryError{GPU: gpu, Name: name, Found: names}
 }
 
-// Split splits a FILE#NAME, as users give it.
-func Split(s string) (path, name string) {
+// SplitFileName splits a user's FILE#NAME.
+func SplitFileName(s string) (path, name string) {
 	path, name, _ = strings.Cut(s, "#")
 	return path, name
 }
 
-// gpuTerms are the terms that hold for every model on the GPU.
+// gpuTerms are the terms that apply to every model on the GPU.
 var gpuTerms = []planner.Term{planner.ContextBytes, planner.Granularity, planner.CommunicationShare}
 
-// Apply corrects the coefficients of a model by the entry. Terms of a model, the library workspace and the slacks, stay
-// unchanged if the entry was not fitted to the model; the context's error is then used without its correlations.
+// Apply corrects the coefficients of a model by the entry. The model's terms, the library workspace and the slacks,
+// stay unchanged if the entry was not fitted to the model; the context's error is then used without its correlations.
 func (e *Entry) Apply(model string, c *planner.Coefficients) {
 	mine := slices.Contains(e.Models, model)
 	for t := range planner.Term(planner.NumTerms) {
@@ -93,17 +93,17 @@ func (e *Entry) Apply(model string, c *planner.Coefficients) {
 		a, _ := termOf(k.Between[0])
 		b, _ := termOf(k.Between[1])
 		if n := e.Memory[planner.ContextBytes.String()]; a == planner.ContextBytes || b == planner.ContextBytes {
-			// The error of the libraries is correlated with no other.
+			// The error of the libraries' memory is correlated with no other error.
 			k.Value *= min(1, n.StdErr/max(c.Context.StdErr, math.SmallestNonzeroFloat64))
 		}
 		c.Correlation[a][b], c.Correlation[b][a] = k.Value, k.Value
 	}
 }
 
-// SimulatedSource is the suffix of the source of numbers that were learned from simulated runs.
+// SimulatedSource is the suffix in the source of values that were fitted to simulated runs.
 const SimulatedSource = " (simulated)"
 
-// source returns the source of a number, as estimates show it.
+// source returns the source of a value, as estimates show it.
 func (e *Entry) source(n Number) string {
 	s := n.Source + "; " + e.Name
 	if e.Simulated {
@@ -112,8 +112,8 @@ func (e *Entry) source(n Number) string {
 	return s
 }
 
-// Put adds an entry. It replaces an entry of the same name.
-func (f *File) Put(e Entry) {
+// PutEntry adds an entry. It replaces an entry of the same name.
+func (f *File) PutEntry(e Entry) {
 	if i := slices.IndexFunc(f.Entries, func(old Entry) bool { return old.Name == e.Name }); i >= 0 {
 		f.Entries[i] = e
 		return
@@ -122,8 +122,8 @@ func (f *File) Put(e Entry) {
 	slices.SortFunc(f.Entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// ApplySpeed corrects efficiencies by the entry. They belong to the GPU and hold for every model. Time in the host's
-// dispatch is already part of them.
+// ApplySpeed corrects efficiencies by the entry. They belong to the GPU and apply to every model. They already include
+// time in the host's dispatch.
 func (e *Entry) ApplySpeed(s *steptime.Efficiency) {
 	numbers, kind := e.Relative, "speed:"
 	if len(numbers) == 0 {
@@ -142,10 +142,10 @@ func (e *Entry) ApplySpeed(s *steptime.Efficiency) {
 	}
 }
 
-// timeNames are the names of efficiencies that are times in seconds of a kernel, not speeds of a class of work.
+// timeNames are the names of efficiencies that are seconds per kernel, instead of speeds of a class of work.
 var timeNames = [...]string{LaunchKey, "dispatch", "module"}
 
-// timeField returns the time of a kernel by its name; nil if the name is none of times.
+// timeField returns the field for a time with one of timeNames; nil for other names.
 func timeField(s *steptime.Efficiency, name string) *planner.Coefficient {
 	switch name {
 	case timeNames[0]:
@@ -158,10 +158,10 @@ func timeField(s *steptime.Efficiency, name string) *planner.Coefficient {
 	return nil
 }
 
-// SetSpeed puts efficiencies of PyTorch's kernels, or of synthetic ones, into the entry. Launch times that no run
+// SetSpeed stores efficiencies of PyTorch's kernels, or of synthetic ones, in the entry. Launch times that no run
 // corrected are left out, so that the host's measured time applies.
 func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
-	numbers, assumed := map[string]Number{}, steptime.Default()
+	numbers, assumed := map[string]Number{}, steptime.DefaultEfficiency()
 	for _, name := range timeNames {
 		if c := timeField(&s, name); c.Value > 0 && *c != *timeField(&assumed, name) {
 			numbers[name] = Number{c.Value, c.StdErr, c.Source}
@@ -177,18 +177,18 @@ func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
 	}
 }
 
-// A Selection holds the coefficients that correct estimates: the entries of a file for GPUs and models. It is plain
-// data, so that a job can carry it to another machine. A nil Selection corrects nothing.
+// A Selection holds the entries of a coefficients file that correct estimates for GPUs and models. It is plain data, so
+// a job can take it to another machine. A nil Selection corrects nothing.
 type Selection struct {
 	Entries []Entry `json:"entries"`
-	// Name is the one entry to use; empty selects the entry of the GPU and model.
+	// Name is the name of the only entry to use; empty selects an entry by GPU and model.
 	Name string `json:"name,omitempty"`
 	// Host is [File.Host].
 	Host *Number `json:"host,omitempty"`
 }
 
-// Apply corrects the coefficients of a model on a GPU. The error is a
-// [*NoEntryError]; if it is [NoEntryError.Unknown], the defaults stand.
+// Apply corrects the coefficients of a model on a GPU. The error is a [*NoEntryError]; if [NoEntryError.Unknown] is
+// true, the defaults are unchanged.
 func (s *Selection) Apply(gpu, model string, c *planner.Coefficients) error {
 	if s == nil || len(s.Entries) == 0 && s.Host != nil { // a file of the host alone
 		return nil
@@ -201,10 +201,10 @@ func (s *Selection) Apply(gpu, model string, c *planner.Coefficients) error {
 	return nil
 }
 
-// Speed returns the share of a GPU's peak rates that each class of kernel reaches. Classes without an entry for the GPU
-// are as [steptime.Default]. The error is a [*NoEntryError].
+// Speed returns the share of a GPU's peak rates that each class of kernel reaches. Classes without an entry have the
+// values of [steptime.DefaultEfficiency]. The error is a [*NoEntryError].
 func (s *Selection) Speed(gpu, model string) (steptime.Efficiency, error) {
-	speed := steptime.Default()
+	speed := steptime.DefaultEfficiency()
 	if s == nil {
 		return speed, nil
 	}
@@ -225,5 +225,5 @@ func (s *Selection) Speed(gpu, model string) (steptime.Efficiency, error) {
 
 func (s *Selection) find(gpu, model string) (*Entry, error) {
 	f := File{Entries: s.Entries}
-	return f.Find(gpu, model, s.Name)
+	return f.FindEntry(gpu, model, s.Name)
 }

@@ -1,5 +1,5 @@
-// Package coefficients reads and writes what calibration has learned: one YAML file with an entry for each GPU and
-// software stack, every number with its standard error and its source. Plans, searches and smoke tests read it; only
+// Package coefficients reads and writes the results of calibration: a YAML file with an entry for each GPU and software
+// stack, where each number has a standard error and a source. Plans, searches and smoke tests read the file; only
 // `vprof calibrate` writes it.
 package coefficients
 
@@ -21,14 +21,14 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Schema names this version of the format. Readers refuse other versions and
-// fields that they do not know: a misspelled coefficient must not pass as none.
+// Schema names this version of the format. Other versions and unknown fields are errors: a misspelled coefficient must
+// not be ignored.
 const Schema = "vprof.coefficients/v1"
 
-// maxFileBytes is the largest file read, in bytes. An entry has a few thousand.
+// maxFileBytes is the largest accepted file size in bytes. An entry has a few thousand bytes.
 const maxFileBytes = 8 << 20
 
-// File is a whole file.
+// File is the content of a coefficients file.
 type File struct {
 	Schema string `yaml:"schema" json:"schema"`
 	// Tool is the version of vprof that wrote the file.
@@ -40,37 +40,37 @@ type File struct {
 
 // Entry is the fitted coefficients of one GPU under one software stack.
 type Entry struct {
-	// Name is how users choose the entry: "rtx-5060-ti/torch-2.11.0".
+	// Name is the name by which users select the entry: "rtx-5060-ti/torch-2.11.0".
 	Name  string `yaml:"name" json:"name"`
 	GPU   string `yaml:"gpu" json:"gpu"`
 	Stack Stack  `yaml:"stack" json:"stack"`
-	// Simulated is true if any input came from a simulated device or driver.
+	// Simulated reports whether any run came from a simulated device or driver.
 	Simulated bool `yaml:"simulated" json:"simulated"`
-	// Bare reports whether the runs were of vprof's kernels: the context is then without PyTorch's libraries.
+	// Bare reports whether the runs used vprof's kernels, so that the context does not include PyTorch's libraries.
 	Bare bool `yaml:"bare,omitempty" json:"bare,omitempty"`
 	// Fitted is the time of the fit, UTC.
 	Fitted time.Time `yaml:"fitted" json:"fitted"`
-	// Models are the models that were run. Slacks hold for them only; all else is the GPU's.
+	// Models are the models of the runs. Slacks apply only to these; everything else applies to the GPU.
 	Models []string `yaml:"models" json:"models"`
 	// Memory are the terms that were fitted, by the names of [planner.Term].
 	Memory       map[string]Number `yaml:"memory" json:"memory"`
 	Correlations []Correlation     `yaml:"correlations,omitempty" json:"correlations,omitempty"`
-	// Relative is the speed of the kernels of a class of work, relative to the table of kernel
-	// parameters, by the names of [program.Work]; "launch" is the seconds that a kernel takes besides.
+	// Relative is the speed of the kernels of each class of work, relative to the table of kernel parameters, by the
+	// names of [program.Work]. "launch" is the additional seconds per kernel.
 	Relative map[string]Number `yaml:"speed,omitempty" json:"speed,omitempty"`
-	// Efficiency is the share of the GPU's peak that kernels of a class reach, which older releases
-	// of vprof fitted in place of Relative.
+	// Efficiency is the share of the GPU's peak that kernels of each class reach. Older releases of vprof fitted it in
+	// place of Relative.
 	Efficiency map[string]Number `yaml:"efficiency,omitempty" json:"efficiency,omitempty"`
-	// Synthetic is like Relative, for vprof's synthetic kernels, which replace PyTorch's in a replay on a GPU.
-	// Estimates of PyTorch's time do not use it.
+	// Synthetic is like Relative for vprof's synthetic kernels, which replace PyTorch's in a replay on a GPU. Estimates
+	// of PyTorch's time ignore it.
 	Synthetic map[string]Number `yaml:"synthetic_efficiency,omitempty" json:"synthetic_efficiency,omitempty"`
 	Errors    FitErrors         `yaml:"errors" json:"errors"`
-	// Undetermined lists the terms that the runs did not determine, with reasons.
+	// Undetermined lists the terms that the runs did not determine, with the reasons.
 	Undetermined []string `yaml:"undetermined,omitempty" json:"undetermined,omitempty"`
 	Inputs       []Input  `yaml:"inputs" json:"inputs"`
 }
 
-// Stack is the software that ran; unknown values are empty.
+// Stack is the software of the runs; unknown values are empty.
 type Stack struct {
 	Torch  string `yaml:"torch,omitempty" json:"torch,omitempty"`
 	CUDA   string `yaml:"cuda,omitempty" json:"cuda,omitempty"`
@@ -78,7 +78,7 @@ type Stack struct {
 	Driver string `yaml:"driver,omitempty" json:"driver,omitempty"`
 }
 
-// String returns the stack in a few words, for names and messages.
+// String formats the stack for names and messages.
 func (s Stack) String() string {
 	var words []string
 	for _, w := range []struct{ name, value string }{
@@ -97,40 +97,40 @@ func (s Stack) String() string {
 	return strings.Join(words, " ")
 }
 
-// Number is a coefficient: 1.96 of its standard errors to either side are its 95 % interval.
+// Number is a coefficient. Its 95 % interval is 1.96 standard errors to either side.
 type Number struct {
 	Value  float64 `yaml:"value" json:"value"`
 	StdErr float64 `yaml:"stderr" json:"stderr"`
 	Source string  `yaml:"source" json:"source"`
 }
 
-// Correlation is the correlation of the errors of two terms.
+// Correlation is the correlation between the errors of two terms.
 type Correlation struct {
 	Between [2]string `yaml:"between" json:"between"`
 	Value   float64   `yaml:"value" json:"value"`
 }
 
-// FitErrors are relative errors of estimates against the runs: with the defaults,
-// with the entry, and of each run with an entry fitted to the others.
+// FitErrors are relative errors of estimates compared with the runs: with the defaults, with the entry, and for each
+// run with an entry fitted to the other runs.
 type FitErrors struct {
 	Before Error `yaml:"before" json:"before"`
 	After  Error `yaml:"after" json:"after"`
-	// HeldOut is nil where leaving a run out leaves too few.
+	// HeldOut is nil if there are too few runs to leave one out.
 	HeldOut *Error `yaml:"held_out,omitempty" json:"held_out,omitempty"`
 }
 
-// Error sums up absolute relative errors.
+// Error summarizes absolute relative errors.
 type Error struct {
 	Median float64 `yaml:"median" json:"median"`
 	Max    float64 `yaml:"max" json:"max"`
 }
 
-// Input is a file of runs that an entry was fitted to.
+// Input is a file with runs to which an entry was fitted.
 type Input struct {
 	File string `yaml:"file" json:"file"`
 	// SHA256 of the content, hexadecimal.
 	SHA256 string `yaml:"sha256" json:"sha256"`
-	// Kind is "report", "reference" or "snapshot"; Source what recorded it.
+	// Kind is "report", "reference" or "snapshot". Source is the program that recorded the file.
 	Kind      string `yaml:"kind" json:"kind"`
 	Source    string `yaml:"source" json:"source"`
 	Simulated bool   `yaml:"simulated" json:"simulated"`
@@ -178,13 +178,13 @@ func Read(r io.Reader, name string) (*File, error) {
 	return &f, nil
 }
 
-// The keys that every entry, and every input of an entry, must have.
+// The keys that every entry, and every input file of an entry, must have.
 var (
 	requiredKeys      = []string{"name", "gpu", "stack", "simulated", "fitted", "models", "memory", "errors", "inputs"}
 	requiredInputKeys = []string{"file", "sha256", "kind", "source", "simulated", "batches"}
 )
 
-// checkKeys returns an error for an incomplete file, since truncated YAML is still valid YAML.
+// checkKeys returns an error for an incomplete file: truncated YAML is still valid YAML.
 func checkKeys(data []byte) error {
 	var f struct {
 		Entries *[]map[string]any `yaml:"entries"`
@@ -219,7 +219,7 @@ func checkHasKeys(m map[string]any, keys []string, where string) error {
 	return nil
 }
 
-// check returns an error for contents that would fail later.
+// check returns an error for invalid contents.
 func (f *File) check() error {
 	if f.Schema != Schema {
 		return fmt.Errorf("the schema is %q: need %s", f.Schema, Schema)
@@ -303,10 +303,10 @@ func (c Correlation) sameTerms(d Correlation) bool {
 	return c.Between == d.Between || c.Between == [2]string{d.Between[1], d.Between[0]}
 }
 
-// maxErrorShare is more than the relative error of any estimate, and can be shown in percent.
+// maxErrorShare is more than the relative error of any estimate.
 const maxErrorShare = 1e6
 
-// checkHistory returns an error if the errors of an entry or the batches of its input files are impossible.
+// checkHistory returns an error if the errors of an entry, or the batches of its input files, are impossible.
 func (e *Entry) checkHistory() error {
 	errs := map[string]*Error{"before": &e.Errors.Before, "after": &e.Errors.After, "held_out": e.Errors.HeldOut}
 	for name, n := range errs {
@@ -324,8 +324,8 @@ func (e *Entry) checkHistory() error {
 	return nil
 }
 
-// maxOfTerm returns an upper bound for a term's value: the memory of a hundred GPUs, a page of the driver, a thousand
-// times the recorded bytes.
+// maxOfTerm returns an upper bound for the value of a term: the memory of a hundred GPUs, a page of the driver, or a
+// thousand times the recorded bytes.
 func maxOfTerm(t planner.Term) float64 {
 	switch t {
 	case planner.LibraryWorkspace, planner.ContextBytes:
@@ -347,7 +347,7 @@ func (n Number) check(most float64) error {
 	return nil
 }
 
-// LaunchKey is the name under Entry.Efficiency of the seconds per kernel.
+// LaunchKey is the name of the seconds per kernel in [Entry.Efficiency].
 const LaunchKey = "launch"
 
 func termNames() []string {

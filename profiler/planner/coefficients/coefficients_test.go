@@ -132,21 +132,21 @@ func TestEntryIsFoundByGPUThenModelThenName(t *testing.T) {
 	f := sample()
 	other := f.Entries[0]
 	other.Name, other.Models = "rtx-5060-ti/other", []string{"toy"}
-	f.Put(other)
+	f.PutEntry(other)
 	for _, c := range []struct{ model, name, want string }{
 		{"redimnet-b2", "", "rtx-5060-ti/torch-2.11.0"},
 		{"toy", "", "rtx-5060-ti/other"},
 		{"vit", "rtx-5060-ti/other", "rtx-5060-ti/other"},
 	} {
-		e, err := f.Find("rtx-5060-ti", c.model, c.name)
+		e, err := f.FindEntry("rtx-5060-ti", c.model, c.name)
 		require.NoError(t, err)
 		require.Equal(t, c.want, e.Name)
 	}
-	_, err := f.Find("rtx-5060-ti", "vit", "")
+	_, err := f.FindEntry("rtx-5060-ti", "vit", "")
 	require.ErrorContains(t, err, "add # and the name of one: rtx-5060-ti/other, rtx-5060-ti/torch-2.11.0")
-	_, err = f.Find("h100", "toy", "")
+	_, err = f.FindEntry("h100", "toy", "")
 	require.ErrorContains(t, err, "no coefficients for h100")
-	_, err = f.Find("rtx-5060-ti", "toy", "x")
+	_, err = f.FindEntry("rtx-5060-ti", "toy", "x")
 	require.ErrorContains(t, err, `called "x"`)
 }
 
@@ -255,7 +255,7 @@ func FuzzRead(f *testing.F) {
 
 // Speeds outlive a file, and efficiencies of older files are shares of the peak, which include the host's time.
 func TestSpeedsAreReadAsTheyWereWritten(t *testing.T) {
-	want := steptime.Default()
+	want := steptime.DefaultEfficiency()
 	want.Share[program.Matmul].Value, want.Dispatch.Value, want.Module.Value = 1.25, 2e-5, 9e-5
 	f := sample()
 	e := &f.Entries[0]
@@ -263,7 +263,7 @@ func TestSpeedsAreReadAsTheyWereWritten(t *testing.T) {
 	e.SetSpeed(want, false)
 	read, err := Read(bytes.NewReader(encode(t, f)), "speeds")
 	require.NoError(t, err)
-	got := steptime.Default()
+	got := steptime.DefaultEfficiency()
 	read.Entries[0].ApplySpeed(&got)
 	require.InDelta(t, 1.25, got.Share[program.Matmul].Value, 1e-9)
 	require.InDelta(t, 2e-5, got.Dispatch.Value, 1e-12)
@@ -271,7 +271,7 @@ func TestSpeedsAreReadAsTheyWereWritten(t *testing.T) {
 	require.False(t, got.RelativeToPeak)
 
 	old := Entry{Efficiency: map[string]Number{"matmul": {Value: 0.5}, LaunchKey: {Value: 4e-6}}}
-	got = steptime.Default()
+	got = steptime.DefaultEfficiency()
 	old.ApplySpeed(&got)
 	require.True(t, got.RelativeToPeak)
 	require.Zero(t, got.Dispatch.Value+got.Module.Value)

@@ -11,12 +11,12 @@ import (
 	"github.com/vprof/vprof/internal/rewrite"
 )
 
-// fileHeader stands above every file.
+// fileHeader is the comment at the top of every coefficients file.
 const fileHeader = `Coefficients of vprof, written by "vprof calibrate". Read by plan, sweep, fit,
 smoke and time with --coefficients FILE, or by naming the file in vprof.yaml.
 1.96 standard errors (stderr) to either side are the 95 % interval.`
 
-// keyComments follow the keys of an entry.
+// keyComments are comments above the keys of an entry.
 var keyComments = map[string]string{
 	"stack":             "what ran; coefficients do not carry over to another",
 	"simulated":         "true: no GPU of this kind was touched",
@@ -43,13 +43,13 @@ var keyComments = map[string]string{
 	"inputs":       "what was learned from",
 }
 
-// Encode writes the file with comments.
+// Encode writes the file as YAML with comments.
 func (f *File) Encode(w io.Writer) error {
 	if err := f.check(); err != nil {
 		return fmt.Errorf("coefficients: %w", err)
 	}
-	// In flow style every string that needs it is quoted; in block style one that
-	// has line breaks becomes a literal, which does not survive a leading tab.
+	// In flow style every string that needs quotes is quoted. In block style a string with line breaks becomes a
+	// literal, which does not survive a leading tab.
 	flow := struct {
 		File *File `yaml:"file,flow"`
 	}{f}
@@ -68,13 +68,13 @@ func (f *File) Encode(w io.Writer) error {
 	return e.Close()
 }
 
-// inlineKeys are the keys whose lists and mappings stay in flow style.
+// inlineKeys are the keys whose lists and mappings are written in flow style.
 var inlineKeys = map[string]bool{
 	"models": true, "batches": true, "between": true, "before": true, "after": true,
 	"held_out": true,
 }
 
-// setStyles gives each key a line, and a comment above where there is one.
+// setStyles sets the style of nodes so that each key has a line, with its comment above.
 func setStyles(n *yaml.Node, depth int) {
 	n.Style &^= yaml.FlowStyle
 	if n.Style == yaml.SingleQuotedStyle { // plain, but for what flow style forbids
@@ -94,15 +94,15 @@ func setStyles(n *yaml.Node, depth int) {
 	}
 }
 
-// Add puts an entry into the file at path, or into a new file; it replaces an entry of the same name. The file is
-// replaced atomically, and its old content is saved in the first free of PATH.backup, PATH.backup.1, and so on. Several
-// processes can add at once. Add returns the backup's name; empty if there was no file. A file that cannot be read is a
-// [*input.FormatError] and is not changed.
+// Add puts an entry into the file at path, or into a new file. It replaces an entry of the same name. The file is
+// replaced atomically, and its old content is saved in the first free name of PATH.backup, PATH.backup.1, and so on.
+// Several processes can add at the same time. Add returns the backup's name; empty if there was no file. A file that
+// cannot be read is a [*input.FormatError] and is not changed.
 func Add(ctx context.Context, path, tool string, e Entry) (backup string, err error) {
-	return updateFile(ctx, path, tool, func(f *File) { f.Put(e) })
+	return updateFile(ctx, path, tool, func(f *File) { f.PutEntry(e) })
 }
 
-// SetHost puts the host's number into the file at path, as [Add] does an entry.
+// SetHost stores the host's coefficient in the file at path, in the way of [Add].
 func SetHost(ctx context.Context, path, tool string, host Number) (backup string, err error) {
 	return updateFile(ctx, path, tool, func(f *File) { f.Host = &host })
 }

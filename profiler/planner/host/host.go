@@ -4,7 +4,7 @@ package host
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// Interval is a number of bytes and the range it is expected in.
+// Interval is a number of bytes with its expected range.
 type Interval struct{ Value, Low, High int64 }
 
 func (i Interval) plusTimes(o Interval, n int64) Interval {
@@ -14,9 +14,9 @@ func (i Interval) plusTimes(o Interval, n int64) Interval {
 const mib = 1 << 20
 
 // ProcessMemory and Worker are the host memory of a training process and of one DataLoader worker without its data,
-// with PyTorch 2.15, transformers 5 and Linux without a GPU: 545 MiB after import torch, 879 with Trainer; a driver's
-// part is assumed. A worker has 14 to 37 MiB of its own after a fork, 151 to 198 with its share of the common pages,
-// 619 to 658 MiB if it imports everything again (forkserver).
+// with PyTorch 2.15, transformers 5 and Linux without a GPU: 545 MiB after import torch, 879 with Trainer; the driver's
+// part is an assumption. A worker has 14 to 37 MiB of its own after a fork, 151 to 198 with its share of the common
+// pages, 619 to 658 MiB if it imports everything again (forkserver).
 var (
 	ProcessMemory = Interval{Value: 1300 * mib, Low: 550 * mib, High: 2560 * mib}
 	WorkerMemory  = Interval{Value: 150 * mib, Low: 14 * mib, High: 660 * mib}
@@ -25,7 +25,7 @@ var (
 // PrefetchedBatches is the number of batches that each worker prefetches (DataLoader's prefetch_factor).
 const PrefetchedBatches = 2
 
-// MaxGPUsPerMachine is the assumed maximum number of GPUs of one machine, as in clouds and clusters.
+// MaxGPUsPerMachine is the assumed largest number of GPUs in one machine, as in clouds and clusters.
 const MaxGPUsPerMachine = 8
 
 // MachinesFor returns the number of machines for a number of GPUs, and the GPUs in each.
@@ -35,20 +35,20 @@ func MachinesFor(gpus int) (machines, each int) {
 	return machines, ceil.Div(gpus, machines)
 }
 
-// Need is the memory that a training needs of a machine, in bytes. All fields but Loading count one process.
+// Need is the memory that training needs on one machine, in bytes. All fields except Loading count one process.
 type Need struct {
-	// Processes train on the machine, one for each GPU, each with Workers of its DataLoader.
+	// Processes is the number of training processes on the machine, one for each GPU. Workers is the number of
+	// DataLoader workers of each.
 	Processes, Workers int
-	// Loading is the memory of the weights' copies in all processes while they load.
+	// Loading is the memory of all processes' copies of the weights while these are loaded.
 	Loading Interval
-	// Saving is the copy that one process makes to write a checkpoint: the trained weights.
+	// Saving is the copy of the trained weights that one process makes to write a checkpoint.
 	Saving int64
-	// Weights, Gradients and State are offloaded for the whole of training, and Rounding is the additional size of
-	// page-locked memory.
+	// Weights, Gradients and State are offloaded throughout training. Rounding is the excess of page-locked memory.
 	Weights, Gradients, State, Rounding int64
 	// Activations are offloaded until backward; Pinned is their size in page-locked memory.
 	Activations, Pinned int64
-	// Managed is state that the driver moves between the GPU and the host.
+	// Managed is optimizer state that the driver moves between the GPU and the host.
 	Managed int64
 	// Batch is the size of one batch.
 	Batch int64
@@ -58,20 +58,20 @@ type Need struct {
 	Unified bool
 }
 
-// Part is a named part of an estimate.
-type Part struct {
+// MemoryPart is a named part of an estimate of host memory.
+type MemoryPart struct {
 	Name string
 	Interval
 }
 
-// Estimate is the host memory that a training needs on one machine, at the moment that needs more. Parts sum to it.
+// Estimate is the host memory that training needs on one machine, at its peak. Parts sum to it.
 type Estimate struct {
 	Interval
 	Processes int
-	// Peak is the moment: "loading" or "training".
+	// Peak is "loading" or "training", whichever needs more.
 	Peak  string
-	Parts []Part
-	// Memory is the machine's, less the GPU's part where both share one memory (Unified).
+	Parts []MemoryPart
+	// Memory is the machine's memory, less the GPU's part if both share one memory (Unified).
 	Memory  int64
 	Unified bool
 }
@@ -82,15 +82,15 @@ func (e Estimate) Exceeds() bool { return e.Memory > 0 && e.High > e.Memory }
 // ExceedsCertainly reports whether the machine certainly has too little memory.
 func (e Estimate) ExceedsCertainly() bool { return e.Memory > 0 && e.Low > e.Memory }
 
-// Estimate returns the need at its peak, with onGPU bytes of the managed memory on the GPU. A GPU with unified memory
+// Estimate returns the need at its peak, if onGPU bytes of the managed memory are on the GPU. A GPU with unified memory
 // uses loaded bytes of the machine's memory while the weights load, and trained bytes in training.
 func (n Need) Estimate(onGPU, loaded, trained int64) Estimate {
 	all := int64(max(1, n.Processes))
-	loading := []Part{
+	loading := []MemoryPart{
 		{"processes", Interval{}.plusTimes(ProcessMemory, all)},
 		{"weights while they load", n.Loading},
 	}
-	training := []Part{
+	training := []MemoryPart{
 		loading[0],
 		{"offloaded weights", exactInterval(all * n.Weights)},
 		{"offloaded gradients", exactInterval(all * n.Gradients)},
@@ -119,8 +119,8 @@ func (n Need) workers() Interval {
 
 func exactInterval(bytes int64) Interval { return Interval{bytes, bytes, bytes} }
 
-// estimateAt sums the parts of a moment, and leaves out empty ones.
-func (n Need) estimateAt(moment string, parts []Part) Estimate {
+// estimateAt returns the sum of the parts at a point of training, without empty parts.
+func (n Need) estimateAt(moment string, parts []MemoryPart) Estimate {
 	e := Estimate{Processes: max(1, n.Processes), Peak: moment, Memory: n.Memory, Unified: n.Unified}
 	for _, p := range parts {
 		if p.High > 0 {

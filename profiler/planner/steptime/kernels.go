@@ -14,25 +14,26 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// kernelsCSV holds the parameters of kernel times, a row for each with the GPUs and precisions that it holds for, and
-// its source. tools/steptimes fits them to measured kernels and steps.
+// kernelsCSV has the parameters of kernel times. A row has a parameter, the GPUs and precisions to which it applies,
+// its value and its source. tools/steptimes fits them to measured kernels and steps.
 //
 //go:embed kernels.csv
 var kernelsCSV string
 
-// kernelRow is a line of the table.
+// kernelRow is a row of the table of kernel parameters.
 type kernelRow struct {
-	// gpus are names, a generation, a kind of memory ("gddr") or "*"; arithmetic is a precision, "tensor" or "*".
+	// gpus are GPU names, an architecture, a kind of memory ("gddr") or "*"; arithmetic is a precision, "tensor" or
+	// "*".
 	gpus, arithmetic string
 	value            float64
 	source           string
 }
 
-// Kernels is the time of kernels by a table of parameters: the share of the GPU's peak rates that each class of kernel
-// reaches, and what tiles, layouts and launches add.
+// Kernels estimates the time of kernels by a table of parameters: the share of the GPU's peak rates that each class of
+// kernel reaches, and the time that tiles, layouts and launches add.
 type Kernels map[string][]kernelRow
 
-// DefaultKernels returns the parameters that vprof comes with.
+// DefaultKernels returns the parameters that are part of vprof.
 var DefaultKernels = sync.OnceValue(func() Kernels {
 	k, err := ReadKernels(kernelsCSV)
 	if err != nil {
@@ -63,15 +64,15 @@ func ReadKernels(text string) (Kernels, error) {
 	return k, nil
 }
 
-// Parameters are the names of the table. docs/lab/internals.md describes each.
+// Parameters are the names in the table. docs/lab/internals.md describes each.
 var Parameters = []string{
 	"stream", "reduction", "softmax", "index", "row-norm", "row", "channel-norm", "depthwise", "depthwise-rate",
 	"depthwise-last", "unaligned", "grouped", "matmul", "convolution", "attention", "feed", "fill", "transposes",
 	"link", "collective", "launch", "operator", "module", "spread", "compiled-spread",
 }
 
-// get returns a parameter from the most specific row for the GPU and the precision.
-func (k Kernels) get(name string, gpu *device.GPU, p program.Precision) (value float64) {
+// parameter returns the value of a parameter from the most specific row for the GPU and the precision.
+func (k Kernels) parameter(name string, gpu *device.GPU, p program.Precision) (value float64) {
 	best := -1
 	for _, r := range k[name] {
 		rank := 0
@@ -107,7 +108,7 @@ func hasHBM(gpu *device.GPU) bool {
 	return slices.Contains([]device.Capability{60, 70, 80, 90, 100, 103}, gpu.Capability)
 }
 
-// kernelLimits are the parameters of a GPU, resolved once.
+// kernelLimits are the parameters for one GPU.
 type kernelLimits struct {
 	gpu   *device.GPU
 	class [NumWorks]float64 // share of the memory's bandwidth
@@ -130,7 +131,7 @@ type productKey struct {
 }
 
 func (k Kernels) limitsFor(gpu *device.GPU) *kernelLimits {
-	plain := func(name string) float64 { return k.get(name, gpu, program.FP32) }
+	plain := func(name string) float64 { return k.parameter(name, gpu, program.FP32) }
 	b := &kernelLimits{gpu: gpu, products: map[productKey]float64{}}
 	stream := plain("stream")
 	for w := range b.class {
@@ -150,24 +151,24 @@ func (k Kernels) limitsFor(gpu *device.GPU) *kernelLimits {
 	for p := range numPrecisions {
 		q := program.Precision(p)
 		for i, name := range [...]string{"matmul", "convolution", "attention"} {
-			b.share[i][p] = k.get(name, gpu, q)
+			b.share[i][p] = k.parameter(name, gpu, q)
 		}
-		b.feed[p], b.fill[p] = k.get("feed", gpu, q), k.get("fill", gpu, q)
-		b.transposes[p] = k.get("transposes", gpu, q)
+		b.feed[p], b.fill[p] = k.parameter("feed", gpu, q), k.parameter("fill", gpu, q)
+		b.transposes[p] = k.parameter("transposes", gpu, q)
 	}
 	return b
 }
 
-// seconds returns the expected time of an op that moves bytes, without its launch.
+// seconds returns the expected time of an op that moves bytes, excluding its launch.
 func (b *kernelLimits) seconds(p *program.Program, op *program.Op, bytes int64) float64 {
 	moved := float64(bytes) / b.gpu.Bandwidth
 	stream := moved / b.class[op.Work]
 	rate := b.gpu.Peak.ForPrecision(op.Precision)
 	switch x := p.ProductOf(op); {
 	case op.Work == program.Matmul && x.M > 0:
-		return max(b.product(op, x), stream)
+		return max(b.productSeconds(op, x), stream)
 	case op.Work == program.Convolution && x.M > 0:
-		return b.convolution(op, x, moved)
+		return b.convolutionSeconds(op, x, moved)
 	case op.Work == program.Attention:
 		return max(float64(op.FLOPs)/rate/b.share[2][op.Precision], stream)
 	case op.Work == program.Normalization && x.Batch > 1:
@@ -178,24 +179,24 @@ func (b *kernelLimits) seconds(p *program.Program, op *program.Op, bytes int64) 
 	return max(stream, float64(op.FLOPs)/rate)
 }
 
-// narrowColumns is the largest number of filters of a group whose convolution runs as a depthwise kernel, which
-// computes without tiles.
+// narrowColumns is the largest number of filters of a group whose convolution runs as a depthwise kernel, which does
+// not use tiles.
 const narrowColumns = 2
 
-// perLoad is the number of channels in the 16 bytes that tensor cores load at once; one where there are none.
+// perLoad is the number of channels in the 16 bytes that tensor cores load at once; one without tensor cores.
 var perLoad = [numPrecisions]int64{program.FP32: 1, program.TF32: 4, program.FP16: 8, program.BF16: 8, program.FP64: 1}
 
-// convolution returns the time of a convolution whose memory traffic takes the given seconds. Channels first costs
-// more: PyTorch's own depthwise kernels compute on CUDA cores, grouped kernels are slower, and tensor-core kernels
-// transpose their operands. Channels last costs more if a pixel's channels do not fill whole pieces.
-func (b *kernelLimits) convolution(op *program.Op, x program.Product, moved float64) float64 {
+// convolutionSeconds returns the time of a convolution whose memory traffic takes moved seconds. Channels first takes
+// longer: PyTorch's own depthwise kernels compute on CUDA cores, grouped kernels are slower, and tensor-core kernels
+// transpose their operands. Channels last takes longer if the channels of a pixel do not fill whole loads.
+func (b *kernelLimits) convolutionSeconds(op *program.Op, x program.Product, moved float64) float64 {
 	stream := moved / b.class[op.Work]
 	t := moved / b.depthwiseLast
 	switch depthwise := x.Batch > 1 && min(x.M, x.N, x.K) <= narrowColumns; {
 	case depthwise && !op.ChannelsLast:
 		return moved/b.depthwise + float64(op.FLOPs)/b.depthwiseRate
 	case !depthwise:
-		t = max(b.product(op, x), stream)
+		t = max(b.productSeconds(op, x), stream)
 	}
 	switch {
 	case op.ChannelsLast && x.Window.Groups%perLoad[op.Precision] != 0:
@@ -216,11 +217,11 @@ var matmulTiles = [...][2]int64{
 	{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 128}, {64, 64}, {64, 32}, {32, 64}, {32, 32},
 }
 
-// product returns the time of a matrix product with the best tile. A wave of tiles, one for each multiprocessor, takes
-// as long however few of them it has. A small tile needs more operand bytes for each operation (feed), and each tile
-// first waits for its operands (fill, in steps of the inner dimension). The inner dimension may be split between tiles,
-// whose sums are then added in memory.
-func (b *kernelLimits) product(op *program.Op, x program.Product) float64 {
+// productSeconds returns the time of a matrix product with the best tile. A wave of tiles, one for each multiprocessor,
+// takes equally long however few tiles it has. A small tile needs more operand bytes per operation (feed), and each
+// tile first waits for its operands (fill, in steps of the inner dimension). The inner dimension may be split among
+// tiles, whose sums are then added in memory.
+func (b *kernelLimits) productSeconds(op *program.Op, x program.Product) float64 {
 	key := productKey{op.ProductIndex, op.Work, op.Precision}
 	if t, ok := b.products[key]; ok {
 		return t
@@ -250,10 +251,10 @@ func (b *kernelLimits) product(op *program.Op, x program.Product) float64 {
 	return best
 }
 
-// maxSplitK is the largest number of parts that the inner dimension of a product is split into.
+// maxSplitK is the largest number of parts into which the inner dimension of a product is split.
 const maxSplitK = 32
 
-// Seconds returns the expected time of every op of a program on a GPU, without its launch.
+// Seconds returns the expected time of every op of a program on a GPU, excluding its launch.
 func (k Kernels) Seconds(p *program.Program, gpu device.GPU) []float64 {
 	b := k.limitsFor(&gpu)
 	out := make([]float64, len(p.Ops))
@@ -263,7 +264,7 @@ func (k Kernels) Seconds(p *program.Program, gpu device.GPU) []float64 {
 	return out
 }
 
-// Set replaces the value of the row with a parameter, GPUs and arithmetic; it reports whether there is one.
+// Set replaces the value in the row with a parameter, GPUs and arithmetic, and reports whether there is such a row.
 func (k Kernels) Set(parameter, gpus, arithmetic string, value float64) bool {
 	for i, r := range k[parameter] {
 		if r.gpus == gpus && r.arithmetic == arithmetic {

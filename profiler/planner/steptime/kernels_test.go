@@ -76,10 +76,10 @@ func TestTheClosestRowOfTheTableCounts(t *testing.T) {
 	for name, want := range map[string]float64{"t4": 4, "rtx-2080": 3, "rtx-3090": 2, "a100-80": 1} {
 		gpu, err := device.Lookup(name)
 		require.NoError(t, err)
-		require.Equal(t, want, k.get("stream", &gpu, program.FP32), name)
-		require.Equal(t, 1.0, k.get("matmul", &gpu, program.FP32))
-		require.Equal(t, 5.0, k.get("matmul", &gpu, program.FP16))
-		require.Equal(t, 6.0, k.get("matmul", &gpu, program.BF16))
+		require.Equal(t, want, k.parameter("stream", &gpu, program.FP32), name)
+		require.Equal(t, 1.0, k.parameter("matmul", &gpu, program.FP32))
+		require.Equal(t, 5.0, k.parameter("matmul", &gpu, program.FP16))
+		require.Equal(t, 6.0, k.parameter("matmul", &gpu, program.BF16))
 	}
 	require.True(t, k.Set("stream", "gddr", "*", 7))
 	require.False(t, k.Set("stream", "gddr", "bf16", 7))
@@ -100,7 +100,7 @@ func TestDamagedTablesAreExplained(t *testing.T) {
 // Small steps wait for the host, large ones do not.
 func TestTheHostHoldsUpSmallSteps(t *testing.T) {
 	l := Load{Launches: 1000, Modules: 500}
-	e := Default()
+	e := DefaultEfficiency()
 	require.True(t, e.HostBound(l))
 	require.InDelta(t, 500*(e.Dispatch.Value+e.Module.Value), e.Time(l).Seconds, 1e-9)
 	l.Seconds[program.Matmul], l.Expected[program.Matmul] = 1, 1

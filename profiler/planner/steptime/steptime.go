@@ -1,6 +1,6 @@
-// Package steptime estimates how long a training step takes on a GPU, from the work of its program: the expected time
-// of every op by a table of kernel parameters, and a fixed time for each launch; or the time in which the host can
-// launch that many, if that is longer. Runs on a real device correct the expected times, by class of kernel.
+// Package steptime estimates the time of a training step on a GPU from the work of its program: the expected time of
+// every op, by a table of kernel parameters, and a fixed time for each launch; or, if longer, the time in which the
+// host can launch the kernels. Runs on a real device correct the expected times by class of kernel.
 package steptime
 
 import (
@@ -12,38 +12,37 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// NumWorks is the number of classes of work on the GPU itself: all but collectives.
+// NumWorks is the number of classes of work on one GPU: all except collectives.
 const NumWorks = int(program.OptimizerUpdate) + 1
 
 // Load is the work of one training step on one GPU.
 type Load struct {
-	// Seconds is the roofline by class of work: what the step would take if every kernel ran at the GPU's peak.
+	// Seconds is the roofline by class of work: the time if every kernel ran at the GPU's peak.
 	Seconds [NumWorks]float64
-	// Expected is the time of the kernels by class of work, by the table of kernel parameters, without launches.
+	// Expected is the time of the kernels by class of work, by the table of kernel parameters, excluding launches.
 	Expected [NumWorks]float64
 	// Spread is the relative half width of the interval of Expected.
 	Spread float64 `json:",omitempty"`
-	// Launches is the number of kernels. Modules counts products, convolutions, attention and norms, for
-	// which libraries choose a kernel, unless code of torch.compile launches them.
+	// Launches is the number of kernels. Modules is the number of products, convolutions, attention calls and norms
+	// among them, for which libraries choose a kernel, unless code of torch.compile launches them.
 	Launches, Modules int
-	// Schedule is the order of the work, where it is of several streams.
+	// Schedule is the order of the work if it uses several streams.
 	Schedule Schedule `json:",omitempty"`
-	// Host is the time of a step on the host's memory, in seconds, at assumed speeds of the machine.
+	// Host is the time of a step's work in host memory, in seconds, at assumed speeds of the machine.
 	Host float64 `json:",omitempty"`
-	// Stretch is the duration of the step relative to its work, if it waits for other pipeline stages; zero for no
-	// waiting.
+	// Stretch is the step's duration relative to its work if it waits for other pipeline stages; zero without waiting.
 	Stretch float64 `json:",omitempty"`
-	// Compiled reports whether torch.compile runs the step, though the work is that of eager kernels, since its own are
+	// Compiled reports whether torch.compile runs the step, although the work is the eager kernels', since its own were
 	// not recorded.
 	Compiled bool `json:",omitempty"`
 }
 
-// KernelLoad adds up the work of one step of a program on a GPU. It is all zero for a GPU whose speed is not known.
+// KernelLoad returns the work of one step of a program on a GPU. It is zero for a GPU of unknown speed.
 func KernelLoad(p *program.Program, gpu device.GPU, step int) Load {
 	return DefaultKernels().Load(p, gpu, step)
 }
 
-// Load adds up the work of one step by these parameters, like [KernelLoad].
+// Load returns the work of one step by these parameters, like [KernelLoad].
 func (k Kernels) Load(p *program.Program, gpu device.GPU, step int) Load {
 	b := k.limitsFor(&gpu)
 	total := Load{Spread: b.spread}
@@ -60,7 +59,7 @@ func (k Kernels) Load(p *program.Program, gpu device.GPU, step int) Load {
 	return total
 }
 
-// loadBetween adds up the work of some instructions of a program.
+// loadBetween returns the work of a range of instructions.
 func loadBetween(p *program.Program, b *kernelLimits, from, to int) (l Load) {
 	for _, in := range p.Instructions[from:to] {
 		if len(p.Streams) > 1 {
@@ -78,7 +77,7 @@ func (l *Load) add(p *program.Program, op *program.Op, b *kernelLimits) {
 		return
 	}
 	bytes := p.MovedBytes(op)
-	// GPU.Roofline would round to nanoseconds, and there are steps of ten thousand kernels of one nanosecond each.
+	// GPU.Roofline would round to nanoseconds, but some steps have ten thousand kernels of one nanosecond each.
 	if rate := b.gpu.Peak.ForPrecision(op.Precision); rate > 0 && b.gpu.Bandwidth > 0 {
 		roofline := max(float64(op.FLOPs)/rate, float64(bytes)/b.gpu.Bandwidth)
 		l.Seconds[op.Work] += roofline
@@ -91,19 +90,19 @@ func (l *Load) add(p *program.Program, op *program.Op, b *kernelLimits) {
 	}
 }
 
-// Steps of recorded programs under torch.compile with the kernels of a micro-batch: the first with all that generated
-// code launches, the second with the others.
+// Steps of programs recorded under torch.compile that have the kernels of a micro-batch: those launched by generated
+// code, and the others.
 const generatedStep, otherStep = 2, 3
 
-// CompiledLoad adds up the kernels of a micro-batch in a program that was recorded under torch.compile. Generated code
-// takes the host as long for any kernel as a pointwise operator does: 7 to 9 µs (tritonbench 1017, GB200).
+// CompiledLoad returns the work of the kernels of a micro-batch in a program recorded under torch.compile. Generated
+// code needs as much host time for any kernel as a pointwise operator: 7 to 9 µs (tritonbench 1017, GB200).
 func CompiledLoad(p *program.Program, gpu device.GPU) Load {
 	l := KernelLoad(p, gpu, generatedStep)
-	l.Modules, l.Spread = 0, max(l.Spread, DefaultKernels().get("compiled-spread", &gpu, program.FP32))
+	l.Modules, l.Spread = 0, max(l.Spread, DefaultKernels().parameter("compiled-spread", &gpu, program.FP32))
 	return l.Plus(KernelLoad(p, gpu, otherStep), 1)
 }
 
-// Plus adds n times the work of another load; n may be a fraction.
+// Plus returns the load plus n times another load; n may be a fraction.
 func (l Load) Plus(m Load, n float64) Load {
 	for w := range l.Seconds {
 		l.Seconds[w] += n * m.Seconds[w]
@@ -126,45 +125,45 @@ func (l Load) Roofline() float64 {
 	return sum
 }
 
-// Efficiency describes the speed of kernels, by class of work.
+// Efficiency describes the speed of kernels by class of work.
 type Efficiency struct {
-	// Share is the expected time of the kernels of a class over the time that they take: one by the table. A
-	// calibration replaces it.
+	// Share is the expected time of the kernels of a class divided by their actual time: one by the table. Calibration
+	// replaces it.
 	Share [NumWorks]planner.Coefficient
-	// RelativeToPeak reports whether Share is relative to the GPU's peak rates, as calibrations before the table of
-	// kernel parameters fitted it.
+	// RelativeToPeak reports whether Share is relative to the GPU's peak rates, as in calibrations made before the
+	// table of kernel parameters.
 	RelativeToPeak bool
 	// Launch is the additional time of every kernel, in seconds.
 	Launch planner.Coefficient
-	// Dispatch is the time that Python, PyTorch's dispatcher and autograd take for every kernel, in
-	// seconds, while the GPU works on those before; Module is the same of kernels that [Load.Modules] counts.
+	// Dispatch is the time in seconds that Python, PyTorch's dispatcher and autograd take for every kernel, while the
+	// GPU runs earlier kernels. Module is this time for the kernels that [Load.Modules] counts.
 	Dispatch, Module planner.Coefficient
 }
 
-// fitted is the source of times that no calibration has corrected.
-const fitted = "fitted to measured kernels and steps of other machines; intervals hold 145 of 156 measured steps of " +
-	"model families left out; corrected by vprof calibrate"
+// fittedSource is the source of times that no calibration has corrected.
+const fittedSource = "fitted to measured kernels and steps of other machines; intervals hold 145 of 156 measured " +
+	"steps of model families left out; corrected by vprof calibrate"
 
-// Default returns the times by the table of kernel parameters. Their error is the spread of the load.
-func Default() Efficiency { return DefaultKernels().Efficiency() }
+// DefaultEfficiency returns the efficiency by the table of kernel parameters. Its error is the spread of the load.
+func DefaultEfficiency() Efficiency { return DefaultKernels().Efficiency() }
 
-// Efficiency returns the times by these parameters.
+// Efficiency returns the efficiency by these parameters.
 func (k Kernels) Efficiency() Efficiency {
 	var e Efficiency
 	for w := range e.Share {
-		e.Share[w] = planner.Coefficient{Name: "speed:" + program.Work(w).String(), Value: 1, Source: fitted}
+		e.Share[w] = planner.Coefficient{Name: "speed:" + program.Work(w).String(), Value: 1, Source: fittedSource}
 	}
 	number := func(name string, spread float64) planner.Coefficient {
-		v := k.get(name, &device.GPU{}, program.FP32)
-		return planner.Coefficient{Name: "speed:" + name, Value: v, StdErr: v * spread, Source: fitted}
+		v := k.parameter(name, &device.GPU{}, program.FP32)
+		return planner.Coefficient{Name: "speed:" + name, Value: v, StdErr: v * spread, Source: fittedSource}
 	}
 	e.Launch, e.Dispatch, e.Module = number("launch", 0), number("operator", hostStdErr), number("module", hostStdErr)
 	e.Dispatch.Name = "speed:dispatch"
 	return e
 }
 
-// WithHostTime returns the efficiency with the time of a kernel launch on the host multiplied by times.Value. The
-// interval still includes the differences between models.
+// WithHostTime returns the efficiency with the host's time per kernel launch multiplied by times.Value. The interval
+// still includes the differences between models.
 func (e Efficiency) WithHostTime(times planner.Coefficient) Efficiency {
 	for _, c := range []*planner.Coefficient{&e.Dispatch, &e.Module} {
 		c.Value *= times.Value
@@ -173,16 +172,16 @@ func (e Efficiency) WithHostTime(times planner.Coefficient) Efficiency {
 	return e
 }
 
-// hostStdErr is the relative standard error of what the host takes for a kernel: 90 % of the steps that the host held
-// up were within 39 % (one machine, PyTorch 2.11, eager, each family of models held out).
+// hostStdErr is the relative standard error of the host's time per kernel: 90 % of the steps that waited for the host
+// were within 39 % (one machine, PyTorch 2.11, eager, each family of models held out).
 const hostStdErr = 0.2
 
 // Estimate is a time in seconds and its 95 % interval.
 type Estimate struct{ Seconds, Low, High float64 }
 
-// Time estimates how long the load takes. Errors of the shares are assumed to be fully correlated, since slow clocks or
-// a shared GPU make all kernels slow; this gives the widest interval. The interval of a compiled step is wider still:
-// its kernels are fewer, read and write less, and are called by generated code, and no measurement says by how much.
+// Time estimates the time of a load. Errors of the shares are assumed to be fully correlated, since slow clocks or a
+// shared GPU make all kernels slower; this gives the widest interval. The interval of a compiled step is even wider: it
+// has fewer kernels, which read and write less and are called by generated code, and no measurement shows by how much.
 func (e Efficiency) Time(l Load) Estimate {
 	sum := float64(l.Launches) * e.Launch.Value
 	spread := float64(l.Launches) * e.Launch.StdErr
@@ -194,12 +193,12 @@ func (e Efficiency) Time(l Load) Estimate {
 		spread += s / k.Value * relative
 	}
 	if len(l.Schedule) > 0 {
-		// Communication adds the time that kernels do not hide.
+		// Communication adds the time that is not overlapped with kernels.
 		sum += max(0, l.Schedule.seconds(&e)-sum)
 	}
 	dispatch := e.Host(&l)
 	unsure := 1.96 * dispatch * e.Dispatch.StdErr / max(e.Dispatch.Value, math.SmallestNonzeroFloat64)
-	// A step takes at least the roofline's time and the host's time to launch its kernels.
+	// A step takes at least the roofline's time, and at least the host's time to launch its kernels.
 	t := Estimate{
 		max(sum, dispatch), max(l.Roofline(), sum-1.96*spread, dispatch-unsure), max(sum+1.96*spread, dispatch+unsure),
 	}
@@ -211,7 +210,7 @@ func (e Efficiency) Time(l Load) Estimate {
 	return t.Times(max(1, l.Stretch))
 }
 
-// baseSeconds returns the times that the shares are relative to.
+// baseSeconds returns the times to which the shares are relative.
 func (e *Efficiency) baseSeconds(l *Load) *[NumWorks]float64 {
 	if e.RelativeToPeak {
 		return &l.Seconds
@@ -219,7 +218,7 @@ func (e *Efficiency) baseSeconds(l *Load) *[NumWorks]float64 {
 	return &l.Expected
 }
 
-// Host returns the time in which the host launches the kernels, in seconds.
+// Host returns the time that the host needs to launch the kernels, in seconds.
 func (e *Efficiency) Host(l *Load) float64 {
 	return float64(l.Launches-l.Modules)*e.Dispatch.Value + float64(l.Modules)*e.Module.Value
 }
@@ -228,10 +227,10 @@ func (e *Efficiency) Host(l *Load) float64 {
 func (e Efficiency) HostBound(l Load) bool { return !l.Compiled && e.Host(&l) > e.kernels(&l) }
 
 // hostSpreadFactor is the factor by which machines may be faster or slower than assumed: PCIe 3.0 x8 to 5.0 x16, memory
-// from two channels for all GPUs to three for each, and optimizers that go over their state once or six times.
+// with two channels for all GPUs to three for each, and optimizers that read their state once or six times.
 const hostSpreadFactor = 4
 
-// kernels returns the time of the kernels of a load, one after the other.
+// kernels returns the time of a load's kernels, one after another.
 func (e *Efficiency) kernels(l *Load) float64 {
 	if l.Launches == 0 {
 		return 0
@@ -243,7 +242,7 @@ func (e *Efficiency) kernels(l *Load) float64 {
 	return sum
 }
 
-// Times returns the estimate n times.
+// Times returns the estimate multiplied by n.
 func (t Estimate) Times(n float64) Estimate { return Estimate{t.Seconds * n, t.Low * n, t.High * n} }
 
 // Plus adds estimates whose errors are fully correlated.
@@ -251,21 +250,20 @@ func (t Estimate) Plus(u Estimate) Estimate {
 	return Estimate{t.Seconds + u.Seconds, t.Low + u.Low, t.High + u.High}
 }
 
-// IsKnown reports whether the GPU's speed is known; if not, the load is all zero.
+// IsKnown reports whether the GPU's speed is known; otherwise the load is zero.
 func (l Load) IsKnown() bool { return l.Roofline() > 0 && !math.IsInf(l.Roofline(), 0) }
 
-// A Schedule is the work of a step in several streams, in the order in which it is
-// given to them: kernels, collectives, events and waits.
-type Schedule []Entry
+// A Schedule is the work of a step on several streams, in launch order: kernels, collectives, events and waits.
+type Schedule []ScheduleEntry
 
-// Entry is a part of a schedule: work of a stream up to an event or a wait.
-type Entry struct {
+// ScheduleEntry is a part of a schedule: the work of a stream up to an event or a wait.
+type ScheduleEntry struct {
 	Stream program.Stream `json:",omitempty"`
-	// Work are kernels of the stream that follow each other.
+	// Work is the load of consecutive kernels of the stream.
 	Work Load `json:",omitzero"`
-	// Sent is the time that a collective's bytes take on the links, in seconds.
+	// Sent is the time of a collective's bytes on the links, in seconds.
 	Sent float64 `json:",omitempty"`
-	// Event is the number of the event recorded after the work, Wait of the one awaited before it; zero is none.
+	// Event is the number of the event recorded after the work, Wait of the event awaited before it; zero is none.
 	Event uint32 `json:",omitempty"`
 	Wait  uint32 `json:",omitempty"`
 }
@@ -279,23 +277,23 @@ func (s *Schedule) add(p *program.Program, in program.Instruction, b *kernelLimi
 			if b.gpu.LinkBandwidth > 0 {
 				seconds = float64(p.SentBytes(op))/b.gpu.LinkBandwidth/b.link + b.collective
 			}
-			*s = append(*s, Entry{Stream: op.Stream, Sent: seconds})
+			*s = append(*s, ScheduleEntry{Stream: op.Stream, Sent: seconds})
 			return
 		}
 		if n := len(*s); n == 0 || (*s)[n-1].Stream != op.Stream || (*s)[n-1].Event != 0 || (*s)[n-1].Sent > 0 {
-			*s = append(*s, Entry{Stream: op.Stream})
+			*s = append(*s, ScheduleEntry{Stream: op.Stream})
 		}
 		(*s)[len(*s)-1].Work.add(p, op, b)
 	case program.RecordEvent:
-		*s = append(*s, Entry{Stream: p.Events[in.Arg].Stream, Event: in.Arg + 1})
+		*s = append(*s, ScheduleEntry{Stream: p.Events[in.Arg].Stream, Event: in.Arg + 1})
 	case program.AwaitEvent:
 		w := p.Waits[in.Arg]
-		*s = append(*s, Entry{Stream: w.Stream, Wait: w.Event + 1})
+		*s = append(*s, ScheduleEntry{Stream: w.Stream, Wait: w.Event + 1})
 	}
 }
 
-// seconds returns the duration of the schedule with kernels at the speed of e and collectives at the full speed of the
-// links, in parallel with kernels of other streams.
+// seconds returns the time of the schedule with kernels at the speed of e and collectives at the full speed of the
+// links, concurrent with kernels of other streams.
 func (s Schedule) seconds(e *Efficiency) float64 {
 	clocks := map[program.Stream]float64{}
 	events := map[uint32]float64{}

@@ -49,7 +49,7 @@ func TestLoadIsTheRooflineOfTheStepsOps(t *testing.T) {
 
 // At shares of 1/2 and 1/4 and a second a launch: 20 + 12 + 2, of the rooflines if the shares are relative to the peak.
 func TestTimeDividesByShares(t *testing.T) {
-	e := Default()
+	e := DefaultEfficiency()
 	e.Share[program.Matmul].Value, e.Share[program.Copy].Value, e.Launch.Value = 0.5, 0.25, 1
 	load := KernelLoad(twoSteps(), testGPU, 1)
 	want := load.Expected[program.Matmul]/0.5 + load.Expected[program.Copy]/0.25 + 2
@@ -61,9 +61,9 @@ func TestTimeDividesByShares(t *testing.T) {
 // What waits for the host comes on top, within a factor of what machines differ by.
 func TestTheHostComesOnTop(t *testing.T) {
 	l := KernelLoad(twoSteps(), testGPU, 1)
-	without := Default().Time(l)
+	without := DefaultEfficiency().Time(l)
 	l.Host = 5
-	with := Default().Time(l)
+	with := DefaultEfficiency().Time(l)
 	require.InDelta(t, without.Seconds+5, with.Seconds, 1e-9)
 	require.InDelta(t, without.Low+5.0/hostSpreadFactor, with.Low, 1e-9)
 	require.InDelta(t, without.High+5*hostSpreadFactor, with.High, 1e-9)
@@ -77,7 +77,7 @@ func TestNoStepBeatsItsRoofline(t *testing.T) {
 			l.Expected[w] = l.Seconds[w] * rapid.Float64Range(1, 10).Draw(t, "slower")
 		}
 		l.Launches = rapid.IntRange(0, 10000).Draw(t, "launches")
-		got := Default().Time(l)
+		got := DefaultEfficiency().Time(l)
 		require.GreaterOrEqual(t, got.Low, l.Roofline())
 		require.GreaterOrEqual(t, got.Seconds, got.Low)
 		require.GreaterOrEqual(t, got.High, got.Seconds)
@@ -92,7 +92,7 @@ func TestCompiledKernelsAreThoseThatWereRecorded(t *testing.T) {
 	require.Equal(t, []int{3, 1}, []int{l.Launches, l.Modules})
 	require.InDelta(t, 20, l.Seconds[program.Matmul], 1e-12)
 	require.InDelta(t, 3, l.Seconds[program.Copy], 1e-12)
-	e := Default()
+	e := DefaultEfficiency()
 	require.InDelta(t, e.Module.Value+2*e.Dispatch.Value, e.Host(&l), 1e-12)
 	require.Greater(t, l.Spread, KernelLoad(p, device.GPU{Name: "rtx-4090"}, 0).Spread, "they are estimated less well")
 	half := Load{}.Plus(l, 0.25).Plus(l, 0.75)
@@ -105,9 +105,9 @@ func TestCompiledStepsWaitForTheHostAtMost(t *testing.T) {
 	l := Load{Launches: 10000, Modules: 5000}
 	l.Seconds[program.Matmul], l.Seconds[program.Copy] = 0.001, 0.001
 	l.Expected = l.Seconds
-	eager := Default().Time(l)
+	eager := DefaultEfficiency().Time(l)
 	l.Compiled = true
-	compiled := Default().Time(l)
+	compiled := DefaultEfficiency().Time(l)
 	require.Less(t, compiled.Seconds, eager.Seconds)
 	require.InDelta(t, eager.High, compiled.High, 1e-12)
 	require.InDelta(t, 0.001, compiled.Low, 1e-12, "copies may be a part of other kernels")
@@ -138,7 +138,7 @@ func TestCommunicationHidesBehindKernels(t *testing.T) {
 		},
 	}
 	require.NoError(t, p.Validate())
-	e := Default()
+	e := DefaultEfficiency()
 	load := KernelLoad(p, gpu, 1)
 	require.Equal(t, 1, load.Launches)
 	kernel := load.Expected[program.Matmul] + e.Launch.Value
@@ -157,6 +157,6 @@ func TestThePageCountsTheIntervalsThatHeld(t *testing.T) {
 	require.NoError(t, err)
 	of := regexp.MustCompile(`\d+ of \d+ measured steps of model families left out`)
 	text := strings.Join(strings.Fields(string(page)), " ")
-	require.Contains(t, text, "held "+of.FindString(fitted))
-	require.NotEmpty(t, of.FindString(fitted))
+	require.Contains(t, text, "held "+of.FindString(fittedSource))
+	require.NotEmpty(t, of.FindString(fittedSource))
 }

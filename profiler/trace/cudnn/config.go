@@ -93,11 +93,11 @@ func MaxExcess(capability int) int64 {
 	return 0
 }
 
-// kind is the operation that cuDNN computes, see [Canonical].
-type kind uint8
+// operationKind is the operation that cuDNN computes, see [Canonical].
+type operationKind uint8
 
 const (
-	fprop kind = iota
+	fprop operationKind = iota
 	dgrad
 	wgrad
 )
@@ -106,7 +106,7 @@ const (
 // pass (k channels), w the filter.
 type problem struct {
 	Config
-	kind   kind
+	kind   operationKind
 	gpu    *GPU
 	c, k   int64 // channels of x and y, all groups
 	cg, kg int64 // the same per group

@@ -6,8 +6,7 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// copyAlign is the alignment of each buffer in a workspace, and the bytes that an engine adds to align the workspace
-// itself.
+// copyAlign is the alignment of each buffer in a workspace, and the bytes added to align the workspace itself.
 const copyAlign = 16
 
 // concurrentGroups is the largest number of groups that engines without a grouped kernel run at a time, with one launch
@@ -15,23 +14,23 @@ const copyAlign = 16
 // copies of all groups.
 const concurrentGroups = 8
 
-// padding is how an engine pads the channels of a group in its copies.
-type padding uint8
+// channelPadding is how an engine pads the channels of a group in its copies.
+type channelPadding uint8
 
 const (
 	// padNone does not pad.
-	padNone padding = iota
+	padNone channelPadding = iota
 	// padVector pads to the width of a tensor-core load, 16 bytes: 8 channels in half precision and 4 in TF32.
 	padVector
 	// padGroup pads both channel counts of every group to one power of two, as grouped xmma kernels require.
 	padGroup
 )
 
-// shape is the size of an engine's copies: input and output channels per group, groups, bytes per element.
-type shape struct{ c, k, groups, es int64 }
+// copyShape is the size of an engine's copies: input and output channels per group, groups, bytes per element.
+type copyShape struct{ c, k, groups, es int64 }
 
-func (p *problem) padded(h copyTraits) shape {
-	s := shape{p.cg, p.kg, p.Groups, p.es}
+func (p *problem) padded(h copyTraits) copyShape {
+	s := copyShape{p.cg, p.kg, p.Groups, p.es}
 	if h.widened {
 		s.es = F32.Size()
 	}
@@ -59,7 +58,7 @@ const vectorBytes = 16
 
 // copyTraits describes how the copies of an engine differ from the usual ones.
 type copyTraits struct {
-	pad padding
+	pad channelPadding
 	// contiguousResult reports whether the engine writes the result in place, without a copy.
 	contiguousResult bool
 	// unrounded reports whether the engine reads fp32 inputs directly. Other engines need inputs rounded to TF32, which

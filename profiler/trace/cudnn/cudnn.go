@@ -57,12 +57,12 @@ func (r *Rules) Explain(c Config, d Direction, gpu GPU) Plan {
 	f := p.features()
 	copied := p.weightCopy(d)
 	choice := r.architectures[generation(gpu.Capability)].choose(&p, f[:])
-	if p.can(choice.Engine) {
-		if n := p.bytes(choice); n+copied <= gpu.Memory {
-			return Plan{choice, list(copied, n)}
+	if p.supportsEngine(choice.Engine) {
+		if n := p.workspaceBytes(choice); n+copied <= gpu.Memory {
+			return Plan{choice, nonEmptySizes(copied, n)}
 		}
 	}
-	return Plan{Allocations: list(copied, 0)}
+	return Plan{Allocations: nonEmptySizes(copied, 0)}
 }
 
 // choose returns the engine that the rules choose for a problem with features f.
@@ -72,7 +72,7 @@ func (a *architecture) choose(p *problem, f []float32) Choice {
 		half = 1
 	}
 	choice := a.ensemble[p.kind][half]().Choose(f)
-	if other, runs := a.onDevice(p, f, p.bytes(choice)); runs {
+	if other, runs := a.onDevice(p, f, p.workspaceBytes(choice)); runs {
 		return other
 	}
 	return choice
@@ -97,7 +97,7 @@ func (r *Rules) OnDevice(c Config, d Direction, gpu GPU, bytes int64) (workspace
 	p := newProblem(c, d, &gpu)
 	f := p.features()
 	choice, runs := r.architectures[generation(gpu.Capability)].onDevice(&p, f[:], bytes)
-	return p.bytes(choice), runs
+	return p.workspaceBytes(choice), runs
 }
 
 // summedBySample reports whether [SampleSums] runs in place of an engine with a workspace of the given bytes. It always
@@ -161,8 +161,8 @@ func (p *problem) groupCopies() []int64 {
 	return []int64{x, y * p.Groups}
 }
 
-// list returns the sizes that are not zero.
-func list(first, second int64) []int64 {
+// nonEmptySizes returns the sizes that are not zero.
+func nonEmptySizes(first, second int64) []int64 {
 	switch {
 	case first > 0 && second > 0:
 		return []int64{first, second}

@@ -18,8 +18,7 @@ const (
 	// Serial is Copies for a weight gradient in CUTLASS whose splits of the reduction add to the result in turn. It has
 	// a counter per tile instead of partial sums.
 	Serial
-	// Indexed (xmma_dgrad_indexed) is Copies or Grouped with tables of offsets, computed first by kernel_helper_stage
-	// kernels.
+	// Indexed (xmma_dgrad_indexed) is Copies or Grouped with tables of offsets from kernel_helper_stage kernels.
 	Indexed
 	// Widened engines compute half precision in TF32, on fp32 copies of all tensors.
 	Widened
@@ -78,8 +77,7 @@ const (
 	Counters
 	// SampleSums (wgrad2d_c1_k1_nhwc, depthwise) sums each sample separately, and then over the samples.
 	SampleSums
-	// Im2col is PyTorch's own fallback if cuDNN has no engine (bf16 on GPUs before Ampere). It unfolds one sample at a
-	// time.
+	// Im2col is PyTorch's own fallback if cuDNN has no engine (bf16 before Ampere). It unfolds one sample at a time.
 	Im2col
 	// Kept is not an engine. Correcting rules vote for it if the earlier rules are right.
 	Kept
@@ -103,8 +101,8 @@ func (e Engine) String() string {
 	return "unknown"
 }
 
-// can reports whether engines of class e exist for the problem, by the restrictions of their algorithms.
-func (p *problem) can(e Engine) bool {
+// supportsEngine reports whether engines of class e exist for the problem, by the restrictions of their algorithms.
+func (p *problem) supportsEngine(e Engine) bool {
 	switch e {
 	case Looped, LoopedSerial, Grouped, GroupPairs:
 		return p.Groups > 1 && (e != GroupPairs || p.kind != wgrad)
@@ -172,17 +170,17 @@ func (e Engine) splits() bool {
 	return false
 }
 
-// bytes returns the workspace bytes of a choice.
-func (p *problem) bytes(choice Choice) int64 {
+// workspaceBytes returns the workspace bytes of a choice.
+func (p *problem) workspaceBytes(choice Choice) int64 {
 	switch e := choice.Engine; e {
 	case Copies, Grouped, ContiguousOut, Unpadded, Widened, WidenedUnpadded, Unrounded:
-		return align(p.layoutCopies(copyHabits[e])) + p.partials(choice)
+		return alignedBytes(p.layoutCopies(copyHabits[e])) + p.partials(choice)
 	case Serial:
-		return align(p.layoutCopies(copyHabits[e])) + p.partials(choice) + splitHeader
+		return alignedBytes(p.layoutCopies(copyHabits[e])) + p.partials(choice) + splitHeader
 	case Hopper:
-		return align(p.layoutCopies(copyHabits[e])) + p.partials(choice) + hopperHeader
+		return alignedBytes(p.layoutCopies(copyHabits[e])) + p.partials(choice) + hopperHeader
 	case Indexed:
-		return align(p.layoutCopies(copyHabits[e])) + p.offsetTables()
+		return alignedBytes(p.layoutCopies(copyHabits[e])) + p.offsetTables()
 	case Looped, LoopedSerial:
 		q := p.oneGroup()
 		n := q.layoutCopies(copyHabits[e]) + q.partials(choice) + copyAlign
@@ -204,7 +202,7 @@ func (p *problem) bytes(choice Choice) int64 {
 	case SampleSums:
 		return p.N * sampleSums * 4 * p.taps * ceil.Multiple(p.k, sampleChannels)
 	case Folded:
-		return p.folded()
+		return p.foldedBytes()
 	case BatchedGemm:
 		return p.N * p.k * p.cg * 4
 	case Winograd4, Winograd9, WinogradFused:
@@ -216,7 +214,7 @@ func (p *problem) bytes(choice Choice) int64 {
 	case Offsets:
 		return p.pointOffsets() * min(p.Groups, concurrentGroups)
 	case OffsetCopies:
-		return align(p.layoutCopies(copyHabits[e])) + p.pointOffsets()
+		return alignedBytes(p.layoutCopies(copyHabits[e])) + p.pointOffsets()
 	}
 	return 0
 }
@@ -255,7 +253,7 @@ func (p *problem) planarCopies() int64 {
 	if p.ys > 1 && (p.kg > 1 || p.Groups > 1 && p.kind != fprop) {
 		n += ceil.Multiple(p.N*p.kg*p.ys*p.es, copyAlign)
 	}
-	return align(n) * min(p.Groups, concurrentGroups)
+	return alignedBytes(n) * min(p.Groups, concurrentGroups)
 }
 
 // hopperHeader is the number of bytes besides copies in the workspace of sm90 forward and data gradient kernels: 128,
@@ -281,17 +279,17 @@ func (p *problem) pointOffsets() int64 {
 	return ceil.Multiple(6*p.ys+1, 128)
 }
 
-// align adds the bytes to align a workspace, unless it is empty.
-func align(n int64) int64 {
+// alignedBytes adds the bytes to align a workspace, unless it is empty.
+func alignedBytes(n int64) int64 {
 	if n == 0 {
 		return 0
 	}
 	return n + copyAlign
 }
 
-// folded returns the workspace of a data gradient that folds each stride into channels. y keeps its points. x has as
-// many points as y (one more if kernels overlap) and stride times the channels. The kernel shrinks accordingly.
-func (p *problem) folded() int64 {
+// foldedBytes returns the workspace of a data gradient that folds each stride into channels. y keeps its points. x has
+// as many points as y (one more if kernels overlap) and stride times the channels. The kernel shrinks accordingly.
+func (p *problem) foldedBytes() int64 {
 	xPoints, taps, fold := int64(1), int64(1), int64(1)
 	for i := range p.Dim {
 		s := p.Stride[i]
@@ -310,7 +308,7 @@ const depthwiseHeader = 142
 // depthwiseTiles returns the bytes of the copies and of the reordered filter. A choice with splits adds partial sums
 // with counters: one tile for each split of each block of TileM channels.
 func (p *problem) depthwiseTiles(c Choice) int64 {
-	n := align(p.layoutCopies(copyTraits{pad: padNone, unrounded: true})) +
+	n := alignedBytes(p.layoutCopies(copyTraits{pad: padNone, unrounded: true})) +
 		ceil.Multiple(p.k*p.cg*p.taps*p.es, 128) + depthwiseHeader
 	if c.Splits > 0 {
 		n += ceil.Div(p.k, c.TileM) * (c.Splits*(c.tileBytes()+4) + 4)
@@ -335,11 +333,11 @@ func (r *Rules) AnsweredWorkspaces(c Config, d Direction, gpu GPU, answer Answer
 	other, runs := r.OnDevice(c, d, gpu, n)
 	switch {
 	case runs:
-		return list(copied, other), false
+		return nonEmptySizes(copied, other), false
 	case n+copied > gpu.Memory:
 		return r.Workspaces(c, d, gpu), false
 	}
-	return list(copied, n), true
+	return nonEmptySizes(copied, n), true
 }
 
 // Runs reports whether PyTorch runs a convolution of this type in cuDNN on the GPU.

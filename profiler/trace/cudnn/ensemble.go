@@ -12,12 +12,12 @@ import (
 // variant: an engine and its tile. If the variant splits the reduction, the second chooses the number of splits.
 type Ensemble struct {
 	variants *forest.Forest
-	choices  []Choice // by variant, without splits
-	splits   []splits // by variant
+	choices  []Choice     // by variant, without splits
+	splits   []splitVotes // by variant
 }
 
-// splits holds the votes on the number of splits of a variant; without votes the variant does not split.
-type splits struct {
+// splitVotes holds the votes on the number of splits of a variant; without votes the variant does not split.
+type splitVotes struct {
 	votes  *forest.Forest
 	counts []int64 // by class of the votes
 }
@@ -29,7 +29,7 @@ func newEnsemble(variants *forest.Forest, counts map[string]*forest.Forest) (*En
 	v := &Ensemble{
 		variants: variants,
 		choices:  make([]Choice, len(variants.Classes)),
-		splits:   make([]splits, len(variants.Classes)),
+		splits:   make([]splitVotes, len(variants.Classes)),
 	}
 	for i, variant := range variants.Classes {
 		name, _, split := strings.Cut(variant, "@")
@@ -50,8 +50,8 @@ func newEnsemble(variants *forest.Forest, counts map[string]*forest.Forest) (*En
 	return v, nil
 }
 
-func newSplits(votes *forest.Forest) (s splits, err error) {
-	s = splits{votes, make([]int64, len(votes.Classes))}
+func newSplits(votes *forest.Forest) (s splitVotes, err error) {
+	s = splitVotes{votes, make([]int64, len(votes.Classes))}
 	for i, c := range votes.Classes {
 		if s.counts[i], err = strconv.ParseInt(c, 10, 64); err != nil || s.counts[i] < 1 {
 			return s, fmt.Errorf("invalid number of splits %q: need 1 or more", c)
@@ -104,13 +104,13 @@ func DecodeEnsemble(b []byte) (v *Ensemble, rest []byte, err error) {
 	return v, b, err
 }
 
-// Corrected are the rules of one operation: ensembles, each of which corrects the earlier ones. A correcting ensemble
-// is trained on cases where they are wrong, and votes [Kept] if they are right.
-type Corrected []*Ensemble
+// CorrectedRules are the rules of one operation: ensembles, each of which corrects the earlier ones. A correcting
+// ensemble is trained on cases where they are wrong, and votes [Kept] if they are right.
+type CorrectedRules []*Ensemble
 
 // DecodeRules decodes one or more consecutive ensembles.
-func DecodeRules(b []byte) (Corrected, error) {
-	var c Corrected
+func DecodeRules(b []byte) (CorrectedRules, error) {
+	var c CorrectedRules
 	for len(c) == 0 || len(b) > 0 {
 		e, rest, err := DecodeEnsemble(b)
 		if err != nil && len(c) > 0 {
@@ -125,7 +125,7 @@ func DecodeRules(b []byte) (Corrected, error) {
 }
 
 // Choose returns the vote of the last ensemble that does not vote [Kept].
-func (c Corrected) Choose(x []float32) Choice {
+func (c CorrectedRules) Choose(x []float32) Choice {
 	for i := len(c) - 1; i > 0; i-- {
 		if choice := c[i].Choose(x); choice.Engine != Kept {
 			return choice

@@ -27,21 +27,21 @@ func (p *problem) features() (f features) {
 	xb, yb := float32(p.N*p.c*p.xs*p.es), float32(p.N*p.k*p.ys*p.es)
 	wb := float32(p.c * p.kg * p.taps * p.es)
 	return features{
-		float32(p.Layout), flag(p.DType == BF16),
-		float32(p.Dim), flag(p.Groups > 1 && p.cg == 1),
+		float32(p.Layout), boolFeature(p.DType == BF16),
+		float32(p.Dim), boolFeature(p.Groups > 1 && p.cg == 1),
 		float32(p.Groups), float32(p.N), float32(p.cg), float32(p.kg),
 		alignment(p.cg), alignment(p.kg), float32(min(p.cg, p.kg)), float32(max(p.cg, p.kg)),
 		float32(p.kg) / float32(p.cg), float32(p.taps), float32(kh), float32(p.K[w]),
 		float32(sh), float32(p.Stride[w]),
 		float32(max(p.Stride[0], p.Stride[1], p.Stride[2])),
 		float32(max(p.Dilation[0], p.Dilation[1], p.Dilation[2])),
-		float32(ph), float32(p.Pad[w]), flag(p.xs == p.ys),
+		float32(ph), float32(p.Pad[w]), boolFeature(p.xs == p.ys),
 		float32(p.xs), float32(p.ys), float32(xh), float32(p.In[w]), float32(yh), float32(p.Out[w]),
 		float32(rows), float32(columns), float32(reduction),
 		t64, t128, t256, float32(reduction) / t128,
 		float32(rows) * float32(columns) * float32(reduction) * float32(p.Groups),
 		xb, yb, wb, float32(rows) * float32(columns) * float32(p.Groups),
-		(xb + yb) / wb, flag(p.hasUnitSteps()), p.winogradSide(),
+		(xb + yb) / wb, boolFeature(p.hasUnitSteps()), p.winogradSide(),
 		float32(p.c), float32(p.k), float32(xd), float32(kd),
 		float32(p.N * p.xs), float32(p.N * p.ys), float32(p.cg * p.taps), float32(p.kg * p.taps),
 		float32(rows) / float32(columns), float32(reduction) / (float32(rows) * float32(columns)),
@@ -71,7 +71,7 @@ func (p *problem) tiles(rows, columns, m, n int64) float32 {
 // alignment returns the largest power of two up to 64 that divides n.
 func alignment(n int64) float32 { return float32(min(n&-n, 64)) }
 
-func flag(b bool) float32 {
+func boolFeature(b bool) float32 {
 	if b {
 		return 1
 	}
@@ -98,7 +98,7 @@ func generation(capability int) int {
 
 // winogradSide returns the side of the kernel if Winograd engines support it; else 0.
 func (p *problem) winogradSide() float32 {
-	if p.can(Winograd4) || p.can(Winograd9) {
+	if p.supportsEngine(Winograd4) || p.supportsEngine(Winograd9) {
 		return float32(p.K[0])
 	}
 	return 0

@@ -31,8 +31,8 @@ func (p *problem) fft(e Engine) int64 {
 	return 8 * points * (batch*(p.cg+p.kg) + p.cg*p.kg) * min(p.Groups, concurrentGroups)
 }
 
-// side returns the side of the square, a power of two, for an image with the border that the filter needs.
-func (p *problem) side() int64 {
+// fftSide returns the side of the square, a power of two, for an image with the border that the filter needs.
+func (p *problem) fftSide() int64 {
 	side := int64(1)
 	for i := range p.Dim {
 		side = max(side, powerOfTwo(p.In[i]+p.K[i]-1))
@@ -43,7 +43,7 @@ func (p *problem) side() int64 {
 // turnsFFT returns the workspace of an FFT engine with two regions and a copy of y. A region holds the spectra of x and
 // y, or of w. All channels-last tensors are copied first.
 func (p *problem) turnsFFT() int64 {
-	side := p.side()
+	side := p.fftSide()
 	spectra := 8 * side * (side/2 + 1) * 2 * max(p.N*(p.cg+p.kg), p.cg*p.kg)
 	n := spectra + p.N*p.kg*p.ys*p.es
 	if p.Layout != Contiguous {
@@ -56,7 +56,7 @@ func (p *problem) turnsFFT() int64 {
 }
 
 func (p *problem) wholeFFT() int64 {
-	side := p.side()
+	side := p.fftSide()
 	a, b, c := p.N*p.cg, p.N*p.kg, p.cg*p.kg
 	spectra := 8 * side * (side/2 + 1) * (a + b + c + max(a, b, c))
 	images := p.N * p.c * p.xs * p.es

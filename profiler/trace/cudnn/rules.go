@@ -30,7 +30,7 @@ func NewRules(files fs.FS) *Rules {
 // architecture holds the rules of one architecture, each read on first use.
 type architecture struct {
 	// ensemble has, by operation and element size, functions that decode the rules.
-	ensemble [len(kindNames)][len(precisionNames)]func() Corrected
+	ensemble [len(kindNames)][len(precisionNames)]func() CorrectedRules
 	// device has, by operation, rules for half-precision kernels with few channels, which need no workspace and which
 	// cuDNN proposes only on a machine with a GPU.
 	device [len(kindNames)]func() *forest.Forest
@@ -56,8 +56,7 @@ func CorrectionsFile(generation int, operation string, half bool) string {
 	return RuleFile(generation, operation, half) + "-corrections"
 }
 
-// DeviceRuleFile returns the name of the file with the rules for kernels that cuDNN proposes only on a machine with a
-// GPU.
+// DeviceRuleFile returns the name of the file with rules for kernels that cuDNN proposes only on a GPU machine.
 func DeviceRuleFile(generation int, operation string) string {
 	return fmt.Sprintf("sm%d-%s-device", generation, operation)
 }
@@ -97,8 +96,7 @@ func checkEnd(rest []byte) error {
 	return nil
 }
 
-// decodeOnce returns a function that decodes a file on first use. The content of the optional file behind is appended
-// to it.
+// decodeOnce returns a function that decodes a file on first use, with the content of the optional file behind it.
 func decodeOnce[T any](files fs.FS, decode func([]byte) (T, error), name, behind string) func() T {
 	return sync.OnceValue(func() T {
 		b, err := fs.ReadFile(files, name)

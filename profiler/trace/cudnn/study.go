@@ -22,7 +22,7 @@ func (s Study) Operation() string { return kindNames[s.p.kind] }
 func Generation(gpu GPU) int { return generation(gpu.Capability) }
 
 // Bytes returns the workspace bytes of a choice.
-func (s Study) Bytes(c Choice) int64 { return s.p.bytes(c) }
+func (s Study) Bytes(c Choice) int64 { return s.p.workspaceBytes(c) }
 
 // Splits reports whether engines of class e may split the reduction.
 func (s Study) Splits(e Engine) bool { return e.splits() }
@@ -31,7 +31,7 @@ func (s Study) Splits(e Engine) bool { return e.splits() }
 func (s Study) Tiled(e Engine) bool { return e == Serial || e == LoopedSerial || e == Hopper }
 
 // Can reports whether engines of class e exist for the case.
-func (s Study) Can(e Engine) bool { return s.p.can(e) }
+func (s Study) Can(e Engine) bool { return s.p.supportsEngine(e) }
 
 // Engines returns all engine classes.
 func Engines() []Engine {

@@ -262,7 +262,7 @@ func (z *ZeRO2) sumGradients() {
 	trace.Update("div__Scalar", 1, whole)
 	at, n, parts := int64(0), int64(0), 0
 	send := func() {
-		flat := f.FuncFrame()
+		flat := f.FunctionFrame()
 		x := flat.Bind(whole.Part(at, n))
 		if parts > 1 {
 			x = flat.Bind(t.New("flatten_dense_tensors", program.Temporaries, whole.DType(), n))

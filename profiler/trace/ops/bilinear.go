@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Bilinear records torch.nn.functional.bilinear(x, z, weight, bias): one product of both
-// inputs with a matrix for each output. Autocast leaves it as it is.
+// Bilinear records torch.nn.functional.bilinear(x, z, weight, bias), with one matrix for each output. Autocast does not
+// cast it.
 func Bilinear(x *tensor, z, weight, bias *tensor) *tensor {
 	c := x.Tape().Begin("bilinear", x, z, weight, bias)
 	lead := slices.Clone(x.Shape()[:len(x.Shape())-1])
@@ -22,7 +22,7 @@ func Bilinear(x *tensor, z, weight, bias *tensor) *tensor {
 	return c.End(y)
 }
 
-// trilinear records _trilinear as bilinear calls it, which computes one output after the other.
+// trilinear records _trilinear as called by bilinear, which computes one output after another.
 func trilinear(x *tensor, z, weight *tensor) *tensor {
 	t := x.Tape()
 	c := t.Begin("_trilinear", x, weight, z)
@@ -53,7 +53,7 @@ func trilinear(x *tensor, z, weight *tensor) *tensor {
 	}))
 }
 
-// eachOutput records a step of _trilinear's loop: products and their sums.
+// eachOutput records one iteration of _trilinear's loop: products and their sums.
 func eachOutput(c *call, d trace.DType, into *tensor, sizes ...int64) {
 	t := c.Tape()
 	parts := lists.Map(sizes, func(n int64) *tensor { return c.Bind(t.Alloc(d, n)) })

@@ -4,7 +4,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// CellWeights are the parameters of one recurrent layer in one direction.
+// CellWeights are the weights of one recurrent layer in one direction.
 type CellWeights struct {
 	InWeight, HiddenWeight *tensor // weight_ih, weight_hh
 	InBias, HiddenBias     *tensor // bias_ih, bias_hh
@@ -24,7 +24,7 @@ func lstmCell(x *tensor, h, c *tensor, w CellWeights) (hy, cy *tensor) {
 	return call.EndPair(fusedLSTMCell(in, hidden, c, w))
 }
 
-// fusedLSTMCell records _thnn_fused_lstm_cell: in and hidden are the gates before their sum and the bias.
+// fusedLSTMCell records _thnn_fused_lstm_cell. in and hidden are the gates' two summands without bias.
 func fusedLSTMCell(in *tensor, hidden, c *tensor, w CellWeights) (hy, cy *tensor) {
 	t := in.Tape()
 	call := t.Begin("_thnn_fused_lstm_cell", in, hidden, c)
@@ -64,7 +64,7 @@ func gruCell(x *tensor, h *tensor, w CellWeights) *tensor {
 	return c.End(fusedGRUCell(in, hidden, h, w))
 }
 
-// fusedGRUCell records _thnn_fused_gru_cell; it keeps five values per hidden unit.
+// fusedGRUCell records _thnn_fused_gru_cell, which saves five values per hidden unit.
 func fusedGRUCell(in *tensor, hidden, h *tensor, w CellWeights) *tensor {
 	c := in.Tape().Begin("_thnn_fused_gru_cell", in, hidden, h)
 	batch, size := h.Shape()[0], h.Shape()[1]
@@ -90,7 +90,7 @@ func fusedGRUCell(in *tensor, hidden, h *tensor, w CellWeights) *tensor {
 		}))
 }
 
-// RNNCell records torch.rnn_tanh_cell or, if rectified, torch.rnn_relu_cell: x is [batch, inputs], h [batch, hidden].
+// RNNCell records torch.rnn_tanh_cell or, if rectified, torch.rnn_relu_cell. x is [batch, inputs], h [batch, hidden].
 func RNNCell(x *tensor, h *tensor, w CellWeights, rectified bool) *tensor {
 	c := x.Tape().Begin("rnn_cell", x, h)
 	c.CastToLower(&x, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)

@@ -8,7 +8,7 @@ import (
 // CTCLossArgs are the arguments of ctc_loss.
 type CTCLossArgs struct {
 	Reduction trace.Reduction
-	// ZeroInfinity makes impossible alignments cost nothing.
+	// ZeroInfinity is zero_infinity: the loss of impossible alignments is zero.
 	ZeroInfinity bool
 }
 
@@ -25,7 +25,7 @@ func CTCLoss(x *tensor, targets *tensor, a CTCLossArgs) *tensor {
 	}
 	switch a.Reduction {
 	case trace.ReduceMean:
-		// The target lengths, raised to at least one.
+		// The target lengths are clamped to at least one.
 		lengths := c.Tape().Alloc(x.DType(), batch)
 		lengths = c.Bind(lengths.AddScalar())
 		return c.End(res.Div(lengths).Mean(false))
@@ -35,7 +35,7 @@ func CTCLoss(x *tensor, targets *tensor, a CTCLossArgs) *tensor {
 	return c.End(res)
 }
 
-// ctcLoss records _ctc_loss: the negative log likelihoods; it keeps the table of forward probabilities.
+// ctcLoss records _ctc_loss: the negative log likelihoods. It saves the table of forward probabilities.
 func ctcLoss(x *tensor, targets *tensor, zeroInfinity bool) *tensor {
 	c := x.Tape().Begin("_ctc_loss", x, targets)
 	alpha, loss := ctcForward(x, targets)
@@ -44,13 +44,13 @@ func ctcLoss(x *tensor, targets *tensor, zeroInfinity bool) *tensor {
 	}))
 }
 
-// ctcTable returns a table over batch, time and the targets with blanks between.
+// ctcTable allocates a table over batch, time, and the targets with blanks between them.
 func ctcTable(x *tensor, targets *tensor) *tensor {
 	return x.Tape().Alloc(x.DType(), x.Shape()[1], x.Shape()[0], 2*targets.Shape()[1]+1)
 }
 
-// ctcLengths copies the lengths of inputs and targets and the offsets of the targets to the device. The offsets belong
-// to an older local variable, so they are freed last.
+// ctcLengths records the copies of the input lengths, target lengths and target offsets to the device. The offsets
+// belong to an older local variable, so they are freed last.
 func ctcLengths(c *call, batch int64) {
 	t := c.Tape()
 	inputs, targets, offsets := t.Alloc(trace.I64, batch), t.Alloc(trace.I64, batch), t.Alloc(trace.I64, batch)
@@ -66,8 +66,8 @@ func ctcForward(x *tensor, targets *tensor) (alpha, loss *tensor) {
 	return c.EndPair(alpha, loss)
 }
 
-// ctcGrad records _ctc_loss_backward. For long inputs it computes the gradient of the blanks in another way: by a
-// reduction over every other column of the tables.
+// ctcGrad records _ctc_loss_backward. For long inputs, it computes the gradient of the blanks by a reduction over every
+// second column of the tables.
 func ctcGrad(grad, x, targets, loss, alpha *tensor, zeroInfinity bool) *tensor {
 	c := x.Tape().Begin("_ctc_loss_backward", grad, x, targets)
 	steps, batch, labels := x.Shape()[0], x.Shape()[1], x.Shape()[2]

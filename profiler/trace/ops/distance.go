@@ -6,8 +6,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// CDist records torch.cdist(x, y, p), the distances between the rows of x and of y in the norm of order p. Autocast
-// runs it in fp32. Euclidean distances are made of matrix products, from more than 25 rows on or as products selects.
+// CDist records torch.cdist(x, y, p): the distances between the rows of x and of y in the norm of order p. Autocast
+// runs it in fp32. Euclidean distances are computed by matrix products if there are more than 25 rows, or as products
+// selects.
 func CDist(x *tensor, y *tensor, p float64, products Products) *tensor {
 	c := x.Tape().Begin("cdist", x, y)
 	c.CastToFP32(&x, &y)
@@ -28,17 +29,17 @@ func CDist(x *tensor, y *tensor, p float64, products Products) *tensor {
 	return c.End(euclideanDistance(x, y).View(shape...))
 }
 
-// Products selects when Euclidean distances are made of matrix products, in the numbers of cdist's compute_mode.
+// Products selects whether cdist computes Euclidean distances by matrix products, numbered as compute_mode.
 type Products int64
 
-// The ways of cdist.
+// The values of cdist's compute_mode.
 const (
 	ProductsOfMany Products = iota
 	AlwaysProducts
 	NoProducts
 )
 
-// euclideanDistance records _euclidean_dist, one product of padded matrices.
+// euclideanDistance records _euclidean_dist: one product of padded matrices.
 func euclideanDistance(x *tensor, y *tensor) *tensor {
 	c := x.Tape().Begin("_euclidean_dist", x, y)
 	z := paddedProduct(x, y)
@@ -54,7 +55,7 @@ func paddedProduct(x *tensor, y *tensor) *tensor {
 	px := c.Bind(nx.OnesLike())
 	ny := c.Bind(y.Pow(2).Sum(true, -1))
 	py := c.Bind(ny.OnesLike())
-	// The lists of the concatenations own the norms; a list frees its last element first.
+	// The lists that are concatenated own the norms; a list frees its last element first.
 	left := trace.Cat(-1, x.MulScalar(), nx, px)
 	c.Drop(px)
 	c.Drop(nx)
@@ -103,8 +104,8 @@ func pairwiseDistances(x *tensor, y *tensor, p float64, shape []int64) *tensor {
 	}))
 }
 
-// pairwiseDistancesGrad records _cdist_backward: the contributions of all pairs are
-// written out and then summed; the norm of order zero has none.
+// pairwiseDistancesGrad records _cdist_backward: the contributions of all pairs are stored and then summed. The norm of
+// order zero has none.
 func pairwiseDistancesGrad(grad, x, y, z *tensor, p float64) *tensor {
 	c := x.Tape().Begin("_cdist_backward", grad, x, y, z)
 	if p == 0 {
@@ -118,7 +119,7 @@ func pairwiseDistancesGrad(grad, x, y, z *tensor, p float64) *tensor {
 	return c.End(result)
 }
 
-// Dist records torch.dist(x, y, p), whose difference backward computes again. Autocast runs it in fp32.
+// Dist records torch.dist(x, y, p). Its backward computes the difference again. Autocast runs it in fp32.
 func Dist(x *tensor, y *tensor, p float64) *tensor {
 	c := x.Tape().Begin("dist", x, y)
 	c.CastToFP32(&x, &y)

@@ -100,7 +100,7 @@ func updateMeans(rows, columns, x *trace.Tensor) {
 
 // approximateSquares records Adafactor._approx_sq_grad of transformers.
 func approximateSquares(f *trace.Frame, rows, columns *trace.Tensor) *trace.Tensor {
-	g := f.FuncFrame(rows, columns)
+	g := f.FunctionFrame(rows, columns)
 	r := g.Bind(trace.Update("rsqrt_", 4, trace.Pointwise("div_Tensor", 4, rows, rows.Mean(true, -1))).Unsqueeze(-1))
 	c := g.Bind(trace.Pointwise("rsqrt", 4, columns.Unsqueeze(-2)))
 	y := trace.Pointwise("mul_Tensor", 1, r, c)

@@ -41,7 +41,7 @@ func (o *Optimizer) projectionMatrix(f *trace.Frame, s *slot, grad *trace.Tensor
 	if s.state[lowMatrix] != nil {
 		return
 	}
-	g := f.FuncFrame(grad)
+	g := f.FunctionFrame(grad)
 	rank, half := min(o.config.Rank, grad.Size(0), grad.Size(1)), grad.DType() != trace.F32
 	whole := grad
 	if half {
@@ -81,7 +81,7 @@ func project(s *slot, grad *trace.Tensor) *trace.Tensor {
 
 // projectBack records project_back of galore_torch: it returns an update as large as the parameter.
 func projectBack(f *trace.Frame, s *slot, low *trace.Tensor) *trace.Tensor {
-	g := f.FuncFrame(low)
+	g := f.FunctionFrame(low)
 	var whole *trace.Tensor
 	if m := s.state[lowMatrix]; low.Size(0) >= low.Size(1) {
 		whole = g.Bind(low.Matmul(m))

@@ -86,7 +86,7 @@ func singleMuon(o *Optimizer, f *trace.Frame, l *batch) {
 
 // orthogonalize records _zeropower_via_newtonschulz of torch.optim.Muon, which makes an update orthogonal.
 func orthogonalize(f *trace.Frame, grad *trace.Tensor) *trace.Tensor {
-	g := f.FuncFrame(grad)
+	g := f.FunctionFrame(grad)
 	tall := grad.Size(0) > grad.Size(1)
 	x := g.Bind(grad.To(trace.BF16))
 	if tall {

@@ -14,11 +14,11 @@ import (
 // labelWidth is the width of the axis labels, in characters.
 const labelWidth = 12
 
-// columnRunes are columns of a height below one character, in eighths.
+// columnRunes are column tops lower than one character, in eighths.
 var columnRunes = [...]string{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}
 
-// graph returns the history of the memory of a GPU or of a process in a number of rows, with the limit and the peak as
-// lines, and the load below.
+// graph draws the memory history of a GPU or a process in a number of rows, with lines at the limit and the peak, and
+// the load below.
 func (m Model) graph(s monitor.Sample, rows int) []string {
 	columns := max(10, m.width-labelWidth-1)
 	process := 0
@@ -39,7 +39,7 @@ func (m Model) graph(s monitor.Sample, rows int) []string {
 	return append(out, faint.Render(fmt.Sprintf("%*s ", labelWidth-1, "load"))+sparkline(trace.Load))
 }
 
-// caption describes the graph, and how reliable its peak is.
+// caption describes the graph, and the largest gap between samples.
 func (m Model) caption(s monitor.Sample, process int, width time.Duration) string {
 	what, peak := fmt.Sprintf("gpu %d", s.GPU), s.Peak
 	if process != 0 {
@@ -59,8 +59,7 @@ func (m Model) caption(s monitor.Sample, process int, width time.Duration) strin
 	return strings.Join(parts, ", ")
 }
 
-// rowRule returns the label of a row, and the line that crosses it where no column
-// does: the line of the limit or of the peak.
+// rowRule returns the label of a row, and the line drawn where the row has no column: at the limit or the peak.
 func (m Model) rowRule(s monitor.Sample, process, row, rows int, top, limit int64) (label, rule string) {
 	at := func(v int64) bool { return rowOf(v, rows, top) == row }
 	switch {
@@ -80,12 +79,12 @@ func (m Model) rowRule(s monitor.Sample, process, row, rows int, top, limit int6
 	return "", " "
 }
 
-// rowOf returns the row, from the top, in which a value's column ends.
+// rowOf returns the row, counted from the top, in which the column of a value ends.
 func rowOf(v int64, rows int, top int64) int {
 	return rows - 1 - min(max(0, heightOf(v, rows, top)-1)/8, rows-1)
 }
 
-// row draws a row of the columns, and the rule where there are none.
+// row draws one row of the columns, with the rule where it has none.
 func (m Model) row(used []int64, row, rows int, top, limit int64, rule string) string {
 	var out, run strings.Builder // run is of columns of one tone
 	var last tone
@@ -117,7 +116,7 @@ func (m Model) row(used []int64, row, rows int, top, limit int64, rule string) s
 	return out.String()
 }
 
-// heightOf returns the height of a value, in eighths of rows. Values above zero have at least one.
+// heightOf returns the height of a value in eighths of rows. Values above zero have at least one eighth.
 func heightOf(v int64, rows int, top int64) int {
 	if v <= 0 {
 		return 0

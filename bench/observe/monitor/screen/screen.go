@@ -1,5 +1,5 @@
-// Package screen shows a monitor on a terminal: every GPU in a line, and for the chosen one the history of its memory
-// and its processes. It only displays a [monitor.History]; sampling continues independently.
+// Package screen shows a monitor on a terminal: one line for each GPU, and for the selected GPU its memory history and
+// its processes. It only displays a [monitor.History]; sampling is independent.
 package screen
 
 import (
@@ -12,24 +12,24 @@ import (
 	"github.com/vprof/vprof/bench/observe/monitor"
 )
 
-// Model is the screen as a model of Bubble Tea.
+// Model is the screen as a Bubble Tea model.
 type Model struct {
 	o             Options
 	width, height int
 
-	// round and notices are the displayed samples and messages, with their time; they do not change while paused.
+	// round and notices are the displayed samples and messages, with their time. They do not change while paused.
 	round   monitor.Round
 	notices []monitor.Notice
 	at      time.Time
 	paused  bool
-	// keys reports whether the list of keys is shown in place of the graph.
+	// keys reports whether the list of keys is shown instead of the graph.
 	keys bool
 
-	// gpu is the index of the selected GPU among the samples, process the PID of the selected process, zero for none.
-	// alone reports whether the graph shows only that process.
+	// gpu is the index of the selected GPU among the samples. process is the PID of the selected process; zero for
+	// none. alone reports whether the graph only shows that process.
 	gpu, process int
 	alone        bool
-	// step is the index in monitor.HistorySteps of the time that a column represents.
+	// step is the index in monitor.HistorySteps of the time step of a column.
 	step int
 }
 
@@ -38,8 +38,7 @@ type Options struct {
 	History *monitor.History
 	// Interval is the time between two samples.
 	Interval time.Duration
-	// Limit returns the position of the limit line for a GPU of that memory; Alarm reports whether the user set the
-	// limit.
+	// Limit returns the position of the limit line for a GPU of that memory; Alarm reports whether the user set it.
 	Limit func(total int64) int64
 	Alarm bool
 	Now   func() time.Time
@@ -126,14 +125,14 @@ func (m Model) handleKey(key string) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// refresh shows the newest sample.
+// refresh displays the newest samples.
 func (m *Model) refresh() {
 	m.at = m.o.Now()
 	m.round, m.notices = m.o.History.Latest()
 	m.chooseGPU(m.gpu)
 }
 
-// chooseGPU shows another GPU, and wraps around at the ends. A chosen process that has ended is deselected.
+// chooseGPU selects another GPU, wrapping around at the ends. A selected process that has ended is deselected.
 func (m *Model) chooseGPU(gpu int) {
 	n := len(m.round.Samples)
 	if n == 0 {
@@ -145,7 +144,7 @@ func (m *Model) chooseGPU(gpu int) {
 	}
 }
 
-// processes returns the processes of the chosen GPU, the one with most memory first.
+// processes returns the selected GPU's processes, the one with the most memory first.
 func (m Model) processes() []monitor.Process {
 	if m.gpu >= len(m.round.Samples) {
 		return nil
@@ -155,12 +154,12 @@ func (m Model) processes() []monitor.Process {
 	return all
 }
 
-// selectedProcess returns the index of the chosen process, -1 if none is chosen.
+// selectedProcess returns the index of the selected process; -1 if none is selected.
 func (m Model) selectedProcess() int {
 	return slices.IndexFunc(m.processes(), func(p monitor.Process) bool { return p.PID == m.process })
 }
 
-// moveSelection moves the selection of a process. Without a selection, down selects the first and up the last.
+// moveSelection moves the selection among the processes. Without a selection, down selects the first and up the last.
 func (m *Model) moveSelection(by int) {
 	all := m.processes()
 	if len(all) == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-// The colors are the terminal's own sixteen, so that they suit its background.
+// The colors are from the terminal's own sixteen, so that they suit its background.
 var (
 	boldStyle   = lipgloss.NewStyle().Bold(true)
 	faint       = lipgloss.NewStyle().Faint(true)
@@ -23,7 +23,7 @@ var (
 	calmStyle   = lipgloss.NewStyle().Foreground(lipgloss.Cyan)
 )
 
-// A tone is the color of a memory level, shown next to the number.
+// A tone is the color of an amount of memory.
 type tone int
 
 const (
@@ -51,7 +51,7 @@ func toneOf(bytes, limit int64) tone {
 // Render colors a text.
 func (t tone) Render(text string) string { return tones[t].Render(text) }
 
-// help is the last line.
+// help is the last line of the screen.
 const help = "q quit  ? keys  p pause  ←→ GPU  ↑↓ process  enter history  esc back  +- time"
 
 // keys is the list of all keys.
@@ -78,7 +78,7 @@ func (m Model) View() tea.View {
 	case m.gpu < len(m.round.Samples):
 		s := m.round.Samples[m.gpu]
 		table := m.table(s)
-		// The graph gets the remaining rows, without a blank line, its caption, the load and the help.
+		// The graph gets the remaining rows, except a blank line, its caption, the load and the help.
 		rows := m.height - len(lines) - len(table) - len(notices) - 4
 		lines = append(lines, "")
 		lines = append(lines, m.graph(s, max(3, rows))...)
@@ -144,7 +144,7 @@ func gaugeBar(share float64, cells int) string {
 	return strings.Repeat("█", n/8) + blockRunes[n%8] + strings.Repeat(" ", cells-(n+7)/8)
 }
 
-// table lists the processes of a GPU, scrolled to the selected one.
+// table formats the processes of a GPU, scrolled to the selected one.
 func (m Model) table(s monitor.Sample) []string {
 	all := m.processes()
 	if len(all) == 0 {
@@ -172,7 +172,7 @@ func (m Model) table(s monitor.Sample) []string {
 	return out
 }
 
-// formatSpan returns a time in words: "80 s", "13 min", "10 h".
+// formatSpan formats a duration: "80 s", "13 min", "10 h".
 func formatSpan(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:

@@ -8,8 +8,7 @@ import (
 
 // Branch is a node of an uncompressed decision tree. A node without Less and Other is a leaf.
 type Branch struct {
-	// Feature is the index of the feature to compare with Threshold. Less is the branch for smaller values, Other for
-	// the rest.
+	// Feature is the index of the feature to compare with Threshold: Less is the branch for smaller values, else Other.
 	Feature     int
 	Threshold   float32
 	Less, Other *Branch
@@ -83,12 +82,12 @@ type treeWriter struct {
 	*writer
 	classModel
 	cuts  *Cuts
-	rooms roomsOf
+	rooms cutRanges
 	first bool
 }
 
 func (p *treeWriter) root(b *Branch) {
-	if b = p.needed(b); b.Leaf() {
+	if b = p.neededBranch(b); b.Leaf() {
 		p.bits(0, 1)
 		p.class(b, false)
 		return
@@ -97,8 +96,8 @@ func (p *treeWriter) root(b *Branch) {
 	p.question(b, Features)
 }
 
-// needed returns the first branch at or below b whose comparison is not already decided by the path to it.
-func (p *treeWriter) needed(b *Branch) *Branch {
+// neededBranch returns the first branch at or below b whose comparison is not already decided by the path to it.
+func (p *treeWriter) neededBranch(b *Branch) *Branch {
 	for !b.Leaf() {
 		r := p.rooms[b.Feature]
 		switch cut := p.cuts.find(b.Feature, b.Threshold); {
@@ -117,7 +116,7 @@ func (p *treeWriter) needed(b *Branch) *Branch {
 func (p *treeWriter) in(feature int, r cutRange, b *Branch) *Branch {
 	kept := p.rooms[feature]
 	p.rooms[feature] = r
-	b = p.needed(b)
+	b = p.neededBranch(b)
 	p.rooms[feature] = kept
 	return b
 }
@@ -151,7 +150,7 @@ func (p *treeWriter) question(b *Branch, parent int) {
 	if r.high-r.low > 1 {
 		position := r.position(cut)
 		p.symbol(positionCode, r.context(b.Feature), position)
-		r = r.part(position)
+		r = r.rangeAt(position)
 	}
 	p.below(int(cut-r.low), int(r.high-r.low))
 	switch shape {

@@ -13,8 +13,7 @@ type code int
 const (
 	// questionCode encodes the feature of a comparison and its shape. The context is the parent's feature.
 	questionCode code = iota
-	// positionCode encodes with which cut a feature is compared. The context is the feature and the number of possible
-	// cuts.
+	// positionCode encodes with which cut a feature is compared, by the feature and the number of possible cuts.
 	positionCode
 	// rankCode encodes how recently a leaf's class was used. The context is the previous ranks.
 	rankCode
@@ -36,9 +35,9 @@ const (
 	longest   = 15 // bits of a symbol
 )
 
-// sizes are, for each code, the numbers of contexts and symbols, the number of different prefix codes that contexts
+// codeSizes are, for each code, the numbers of contexts and symbols, the number of different prefix codes that contexts
 // share, and the number of bits up to which codes are looked up in a table.
-var sizes = [numCodes]struct{ contexts, symbols, books, fast int }{
+var codeSizes = [numCodes]struct{ contexts, symbols, books, fast int }{
 	questionCode: {2 * (Features + 1), Features * numShapes, 64, 9},
 	positionCode: {Features * rooms, positions, 96, 6},
 	rankCode:     {8 * 2 * recent * recent, ranks, 64, 7},
@@ -72,7 +71,7 @@ var shippedBooks = sync.OnceValue(func() *codeBooks { return newBooks(tables) })
 
 func newBooks(tables []byte) *codeBooks {
 	c := &codeBooks{}
-	for i, size := range sizes {
+	for i, size := range codeSizes {
 		of := &c[i]
 		of.contexts, tables = tables[:size.contexts], tables[size.contexts:]
 		of.books = make([]book, size.books)

@@ -125,7 +125,7 @@ func written(shared [][]TrainedForest) (b []byte) {
 // learned returns the contents of file codes that suit some forests best.
 func learned(shared [][]TrainedForest) []byte {
 	var counts [numCodes][][]int
-	for c, size := range sizes {
+	for c, size := range codeSizes {
 		for range size.contexts {
 			counts[c] = append(counts[c], make([]int, size.symbols))
 		}
@@ -145,7 +145,7 @@ func learned(shared [][]TrainedForest) []byte {
 	}
 	var b []byte
 	for c, contexts := range counts {
-		of, books := cluster(contexts, sizes[c].books)
+		of, books := cluster(contexts, codeSizes[c].books)
 		b = append(b, of...)
 		at := 0
 		for _, lengths := range books {

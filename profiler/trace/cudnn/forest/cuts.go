@@ -45,19 +45,18 @@ const (
 	one           = -leastExponent // 10^0
 )
 
-var powers = func() (p [units]float64) {
+var unitPowers = func() (p [units]float64) {
 	for i := range p {
 		p[i] = math.Pow(10, float64(i+leastExponent))
 	}
 	return p
 }()
 
-// inUnits returns a threshold as a multiple of the largest unit that represents it exactly; ok is false if there is
-// none.
+// inUnits returns a threshold as a multiple of the largest unit that represents it exactly; ok is false without one.
 func inUnits(v float32) (multiple int64, unit int, ok bool) {
 	for unit := units - 1; unit >= 0 && v > 0; unit-- {
-		m := math.Round(float64(v) / powers[unit])
-		if m < 1<<40 && float32(m*powers[unit]) == v {
+		m := math.Round(float64(v) / unitPowers[unit])
+		if m < 1<<40 && float32(m*unitPowers[unit]) == v {
 			return int64(m), unit, true
 		}
 	}
@@ -88,11 +87,11 @@ const (
 func (m *cutModel) context() int { return m.unit*gapLengths + min(m.length, gapLengths-1) }
 
 // floor returns the previous cut in another unit, rounded down.
-func (m *cutModel) floor(unit int) int64 { return int64(m.before/powers[unit] + 1e-9) }
+func (m *cutModel) floor(unit int) int64 { return int64(m.before/unitPowers[unit] + 1e-9) }
 
 // add returns the cut that is gap above the previous one. It becomes the previous cut.
 func (m *cutModel) add(unit int, gap int64) float32 {
-	v := float32(float64(m.floor(unit)+gap) * powers[unit])
+	v := float32(float64(m.floor(unit)+gap) * unitPowers[unit])
 	m.before, m.unit, m.length = float64(v), unit, bits.Len64(uint64(gap))
 	return v
 }
@@ -134,7 +133,7 @@ func (m *cutModel) write(w *writer, v float32) {
 func DecodeCuts(b []byte) (*Cuts, []byte, error) {
 	d := decoder{b: b}
 	count := d.count("cuts", math.MaxInt32)
-	r := newReader(d.part("cuts"))
+	r := newReader(d.readPart("cuts"))
 	c := &Cuts{values: make([]float32, 0, count)}
 	feature, m := 0, newCutModel()
 	for d.err == nil && len(c.values) < count {

@@ -31,12 +31,12 @@ func (c *Cuts) Decode(b []byte) (*Forest, []byte, error) {
 	d := decoder{b: b}
 	f := &Forest{Classes: make([]string, d.count("classes", math.MaxUint16+1)), cuts: c}
 	f.trees = make([]tree, d.count("trees", MostTrees))
-	names := newReader(d.part("names"))
+	names := newReader(d.readPart("names"))
 	for i := range f.Classes {
 		f.Classes[i] = names.name()
 	}
 	for i := range f.trees {
-		f.trees[i].packed = d.part("tree")
+		f.trees[i].packed = d.readPart("tree")
 	}
 	switch {
 	case d.err != nil:
@@ -77,8 +77,8 @@ func (d *decoder) count(things string, most int) int {
 	return int(n)
 }
 
-// part reads a length and that number of bytes.
-func (d *decoder) part(name string) []byte {
+// readPart reads a length and that number of bytes.
+func (d *decoder) readPart(name string) []byte {
 	n, size := binary.Uvarint(d.b)
 	switch have := len(d.b) - max(size, 0); {
 	case d.err != nil:

@@ -12,8 +12,7 @@ const (
 	lessIsLeaf
 	otherIsLeaf
 	noLeaf
-	// longBranch is noLeaf with the length of the first branch in bits before it, so that a reader can skip that
-	// branch.
+	// longBranch is noLeaf with the length of the first branch in bits before it, so that readers can skip the branch.
 	longBranch
 	numShapes
 )
@@ -45,7 +44,7 @@ func (r cutRange) position(cut int32) int {
 	return int(cut - r.low)
 }
 
-func (r cutRange) part(position int) cutRange {
+func (r cutRange) rangeAt(position int) cutRange {
 	n := int(r.high - r.low)
 	if n < positions {
 		return cutRange{r.low + int32(position), r.low + int32(position) + 1}
@@ -54,10 +53,10 @@ func (r cutRange) part(position int) cutRange {
 	return cutRange{edge(position), edge(position + 1)}
 }
 
-// roomsOf has the range of cuts of each feature that the next comparison may use.
-type roomsOf [Features]cutRange
+// cutRanges has the range of cuts of each feature that the next comparison may use.
+type cutRanges [Features]cutRange
 
-func (c *Cuts) rooms() (r roomsOf) {
+func (c *Cuts) rooms() (r cutRanges) {
 	for f := range r {
 		r[f] = cutRange{c.of[f], c.of[f+1]}
 	}
@@ -90,8 +89,7 @@ func (m *classModel) reset() {
 	m.last, m.other = 0, 0
 }
 
-// context returns the context of the next leaf's rank. sibling reports whether the leaf follows the other leaf of its
-// parent.
+// context returns the context of the next leaf's rank. sibling reports whether it follows its parent's other leaf.
 func (m *classModel) context(sibling bool) int {
 	c := min(m.width(), 7) * 2
 	if sibling {
@@ -117,7 +115,7 @@ type walker struct {
 	reader
 	classModel
 	cuts  *Cuts
-	rooms roomsOf
+	rooms cutRanges
 	first bool
 }
 
@@ -171,11 +169,11 @@ func (f *Forest) walk(w *walker, i int, x []float32) int {
 type tree struct {
 	packed []byte
 	mutex  sync.RWMutex
-	ends   map[int]end // by the place of the branch
+	ends   map[int]branchEnd // by the place of the branch
 }
 
-// end is the position after a branch, with the state of classModel there.
-type end struct {
+// branchEnd is the position after a branch, with the state of classModel there.
+type branchEnd struct {
 	at int
 	classModel
 }
@@ -196,9 +194,9 @@ func (t *tree) skip(w *walker, parent int, left cutRange) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	if t.ends == nil {
-		t.ends = map[int]end{}
+		t.ends = map[int]branchEnd{}
 	}
-	t.ends[from] = end{w.at, w.clone()}
+	t.ends[from] = branchEnd{w.at, w.clone()}
 }
 
 // branch reads the subtree after a comparison of a feature. left is the range of the feature's cuts that remains
@@ -237,7 +235,7 @@ func (w *walker) question(parent int) (feature, shape int, cut int32) {
 	feature, shape = s/numShapes, s%numShapes
 	r := w.rooms[feature]
 	if r.high-r.low > 1 {
-		r = r.part(w.symbol(positionCode, r.context(feature)))
+		r = r.rangeAt(w.symbol(positionCode, r.context(feature)))
 	}
 	if r.low >= min(r.high, w.rooms[feature].high) {
 		w.fail()

@@ -79,14 +79,14 @@ func ParseQuestion(line string) (Question, error) {
 	for _, v := range q.sizes() {
 		rest = rest[copy(v[:q.Config.Dim], rest):]
 	}
-	if err := possible(&q.Config); err != nil {
+	if err := checkPossible(&q.Config); err != nil {
 		return q, err
 	}
 	return NewQuestion(q.Config, q.Operation), nil
 }
 
-// possible returns an error for sizes that no convolution can have.
-func possible(c *cudnn.Config) error {
+// checkPossible returns an error for sizes that no convolution can have.
+func checkPossible(c *cudnn.Config) error {
 	if min(c.N, c.Ci, c.Co, c.Groups) < 1 || c.Ci%c.Groups != 0 || c.Co%c.Groups != 0 {
 		return fmt.Errorf("invalid: %d samples, %d channels in, %d out, %d groups", c.N, c.Ci, c.Co, c.Groups)
 	}
