@@ -64,7 +64,10 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 		case ok && err != nil:
 			return err
 		case ok:
-			return o.writePublished(ctx, rows, filepath.Dir(path))
+			return o.out.withProgress(func(step progress.Func) (report.Document, error) {
+				all, err := o.app.publishedRows(ctx, rows, filepath.Dir(path), step)
+				return report.PublishedOf(all), err
+			})
 		}
 	}
 	records, err := o.readRecords()
@@ -219,14 +222,6 @@ func (o *accuracyOptions) readMeasuredRuns() ([]reference.Measured, error) {
 			"result of sweep --device, run --device or run --both")
 	}
 	return all, nil
-}
-
-// writePublished plans published measurements and shows the errors of the plans.
-func (o *accuracyOptions) writePublished(ctx context.Context, rows []reference.Published, folder string) error {
-	return o.out.withProgress(func(step progress.Func) (report.Document, error) {
-		all, err := o.app.publishedRows(ctx, rows, folder, step)
-		return report.PublishedOf(all), err
-	})
 }
 
 // publishedRows returns published measurements with their plans.

@@ -174,16 +174,21 @@ func (a *app) runVerb(
 	ctx context.Context, verb string, only func(*app) *cobra.Command, flags *pflag.FlagSet, r request,
 	format report.Format,
 ) verbAnswer {
-	var out, errs bytes.Buffer
 	text, _ := r[requestText].(string)
-	own := &app{
-		stdin: strings.NewReader(text), stdout: &out, stderr: &errs, now: a.now, models: a.models,
-		residuals: a.residuals, detect: a.detect, openGPU: a.openGPU, gpus: a.gpus, trials: a.trials,
-		onlyVerb: only, onProgress: a.onProgress, onPartialPlan: a.onPartialPlan,
-	}
 	args, err := r.commandLine(verb, flags, format)
 	if err != nil {
 		return usageAnswer(err)
+	}
+	return a.runArgs(ctx, only, text, args)
+}
+
+// runArgs runs a command line in this process, with a text as standard input.
+func (a *app) runArgs(ctx context.Context, only func(*app) *cobra.Command, stdin string, args []string) verbAnswer {
+	var out, errs bytes.Buffer
+	own := &app{
+		stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, now: a.now, models: a.models,
+		residuals: a.residuals, detect: a.detect, openGPU: a.openGPU, gpus: a.gpus, trials: a.trials,
+		onlyVerb: only, onProgress: a.onProgress, onPartialPlan: a.onPartialPlan,
 	}
 	cmd, err := own.execute(ctx, args)
 	s := verbAnswer{code: own.reportError(cmd, err), err: err, document: own.printed}

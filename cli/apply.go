@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,10 +30,16 @@ type applyFlags struct {
 	apply, dryRun bool
 	config        string
 	mapPairs      []string
-	// trainer is the trainer's configuration to write into; nil without one. fixed reports
-	// whether the user has set a flag in addition to it.
-	trainer     *trainers.Config
-	isFixedFlag func(flag string) bool
+	// of are the flags of the case, with the trainer's configuration.
+	of *caseFlags
+}
+
+// trainer returns the trainer's configuration that is written; nil if it is another file.
+func (f *applyFlags) trainer() *trainers.Config {
+	if len(f.mapPairs) > 0 {
+		return nil
+	}
+	return f.of.trainer
 }
 
 func (f *applyFlags) register(cmd *cobra.Command) {
@@ -55,8 +62,8 @@ func (f *applyFlags) check(gpus int) error {
 	switch {
 	case gpus > 1:
 		return usagef("--apply: a configuration file is written for one GPU; choose it with --gpu")
-	case f.trainer != nil && f.config != "" && len(f.mapPairs) == 0:
-		return usagef("--config-path: --apply writes the recommendation into %s; remove --config-path", f.trainer.File)
+	case f.trainer() != nil && f.config != "":
+		return usagef("--config-path: --apply writes into %s; remove --config-path", f.trainer().File)
 	case len(f.mapPairs) > 0 && f.config == "":
 		return usagef("--map names keys of a configuration file; name the file with --config-path")
 	}
@@ -69,19 +76,16 @@ func (f *applyFlags) path(s systems.Project) string { return cmp.Or(f.config, s.
 // takeFileValues fixes in the case the values that the user's file keeps: those outside of --map, and the precision and
 // checkpointing of a project. The recommendation must be safe with the rest of the file unchanged. It returns the names
 // of the fixed fields.
-func (f *applyFlags) takeFileValues(m models.Model, c *models.Case) (held map[string]bool, err error) {
-	held = map[string]bool{}
-	if s, values, found, err := f.file(m); found || err != nil {
+func (f *applyFlags) takeFileValues(m models.Model, c *models.Case) (map[string]bool, error) {
+	held := map[string]bool{}
+	if s, found, err := f.project(m); found || err != nil {
 		for _, name := range []string{"amp", "checkpointing"} {
-			_, read := values[name]
+			_, read := f.of.config.values[name]
 			held[name] = !f.flags.Changed(name) && (read || !s.Supports(name))
-		}
-		if err == nil {
-			err = setFileValues(c, values, func(name string) bool { return !held[name] })
 		}
 		return held, err
 	}
-	if !f.apply || len(f.mapPairs) == 0 {
+	if len(f.mapPairs) == 0 {
 		return held, nil
 	}
 	values, err := systems.ReadCommonKeys(f.config, f.mapPairs)
@@ -99,23 +103,16 @@ const samePrecisionSpeed = 0.99
 
 // preferPrecision returns the choice with the precision of the user's file if it is about as fast.
 func (f *applyFlags) preferPrecision(fit *report.Fit, best report.Choice) report.Choice {
-	if !systems.IsMapped(f.mapPairs, "amp") {
-		return best
-	}
-	pairs := slices.DeleteFunc(slices.Clone(f.mapPairs), func(pair string) bool {
-		return !strings.HasPrefix(pair, "amp=")
-	})
-	values, err := systems.ReadMapped(f.config, pairs)
-	if err != nil {
-		return best // writing describes what is wrong
-	}
-	amp, err := models.ParseAutocast(fmt.Sprint(values["amp"]))
-	if err != nil {
-		return best
-	}
-	c, ok := bestChoice(fit, best.Device, func(c report.Choice) bool { return c.Case.AMP == amp })
-	if ok && c.SamplesPerSecond >= samePrecisionSpeed*best.SamplesPerSecond {
-		return c
+	for _, pair := range f.mapPairs {
+		values, err := systems.ReadMapped(f.config, []string{pair})
+		amp, isNamed := values["amp"].(string)
+		if err != nil || !isNamed { // writing describes what is wrong
+			continue
+		}
+		c, ok := bestChoice(fit, best.Device, func(c report.Choice) bool { return c.Case.AMP.String() == amp })
+		if ok && c.SamplesPerSecond >= samePrecisionSpeed*best.SamplesPerSecond {
+			return c
+		}
 	}
 	return best
 }
@@ -126,25 +123,23 @@ func bestChoice(fit *report.Fit, device string, wanted func(report.Choice) bool)
 	return some.Overall(device)
 }
 
-// chooseBest returns the choice to write: safe in all stages and, for settings that the project
-// does not offer, with its authors' values.
-func (f *applyFlags) chooseBest(fit *report.Fit, s systems.Project) (c report.Choice, note string, err error) {
-	device := fit.Devices[0].Name
+// chooseBest returns the choice to write: safe in all stages and, for settings that the project does not offer, with
+// its authors' values.
+func (f *applyFlags) chooseBest(fit *report.Fit, s systems.Project) (report.Choice, error) {
+	device, wanted := fit.Devices[0].Name, func(report.Choice) bool { return true }
 	if len(f.mapPairs) == 0 && (!s.Supports("amp") || !s.Supports("checkpointing")) {
-		if c, ok := bestChoice(fit, device, func(c report.Choice) bool { return c.IsAuthorsOwn }); ok {
-			return c, "", nil
-		}
-		note = s.Project + " does not read its " + strings.Join(s.Unread, " and ") +
-			"; make sure that your code sets them"
-		if left := s.UnwrittenKeys(); len(left) > 0 {
-			note += "; unchanged: " + strings.Join(left, " and ")
+		wanted = func(c report.Choice) bool { return c.IsAuthorsOwn }
+		if !slices.ContainsFunc(fit.Choices, wanted) {
+			return report.Choice{}, usagef("nothing was written: %s does not read its %s; run fit without flags for "+
+				"them", s.Project, strings.Join(s.Unread, " and "))
 		}
 	}
-	c, ok := fit.Overall(device)
+	c, ok := bestChoice(fit, device, wanted)
 	if !ok {
-		return c, "", errors.New("no configuration fits in every stage of training; choose one stage with --stage")
+		return c, negativeVerdict{errors.New("no configuration fits in every stage of training; choose a stage with " +
+			"--stage")}
 	}
-	return f.preferPrecision(fit, c), note, nil
+	return f.preferPrecision(fit, c), nil
 }
 
 // run writes the recommended changes, or shows them with --dry-run.
@@ -153,40 +148,39 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	if err != nil {
 		return err
 	}
-	if !known && len(f.mapPairs) == 0 && f.trainer == nil {
+	if !known && len(f.mapPairs) == 0 && f.trainer() == nil {
 		return usagef("--apply: vprof does not know the configuration file of %s; name the file with --config-path "+
 			"and its keys with --map batch=KEY", fit.Model)
 	}
-	c, note, err := f.chooseBest(fit, s)
+	c, err := f.chooseBest(fit, s)
 	if err != nil {
-		return negativeVerdict{err}
+		return err
 	}
-	v := systems.Values{Case: c.Case.Case, Effective: c.EffectiveBatch}
-	v.Batch = c.Batch
 	to := o.app.stdout
 	if o.reportFormat != report.Table && o.reportFormat != report.Markdown {
 		to = o.app.stderr // standard output is for a program
 	}
 	fmt.Fprintf(to, "\nto apply: %s\n", fit.Recommendation(c))
-	for _, line := range f.valuesNotInFile(c, note) {
-		printable.Fprintf(o.app.stderr, "vprof: warning: %s\n", line)
-	}
-	if f.trainer != nil && len(f.mapPairs) == 0 && !f.trainer.Writable() {
-		text, err := f.trainer.Paste(trainerValues(c))
+	if f.trainer() != nil && !f.trainer().Writable() {
+		text, err := f.trainer().Paste(trainerValues(c))
 		if err == nil {
-			_, err = fmt.Fprintf(to, "\nset in the command of %s:\n\n%s\n", f.trainer.File, text)
+			_, err = f.readBack(ctx, o.app, nil, trainerFlags(c), c)
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(to, "\nset in the command of %s:\n\n%s\n", f.trainer().File, text)
 		}
 		return err
 	}
-	if f.trainer == nil && len(f.mapPairs) == 0 && s.Config == "" {
-		return f.printValuesToPaste(to, s, v)
+	if f.trainer() == nil && len(f.mapPairs) == 0 && s.Config == "" {
+		return f.printValuesToPaste(to, s, c)
 	}
-	changes, err := f.changes(s, v, c)
-	if err == nil {
-		err = f.readBack(changes, c)
-	}
+	changes, err := f.changes(s, c)
 	if err != nil {
 		return usageError{err}
+	}
+	command, err := f.readBack(ctx, o.app, changes, nil, c)
+	if err != nil {
+		return err
 	}
 	changed := 0
 	for _, c := range changes {
@@ -207,28 +201,29 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	if err != nil {
 		return err
 	}
-	printable.Fprintf(o.app.stderr, "vprof: wrote %d of %d files; backups: %s\n", changed, len(changes),
-		strings.Join(backups, ", "))
+	printable.Fprintf(o.app.stderr, "vprof: wrote %d of %d files; backups: %s; safe by: %s\n", changed, len(changes),
+		strings.Join(backups, ", "), command)
 	return nil
 }
 
 // printValuesToPaste prints the settings to paste for projects without a configuration file.
-func (f *applyFlags) printValuesToPaste(to io.Writer, s systems.Project, v systems.Values) error {
-	text, err := s.Paste(v)
-	if err != nil {
-		return err
-	}
-	if f.config != "" {
+func (f *applyFlags) printValuesToPaste(to io.Writer, s systems.Project, c report.Choice) error {
+	text, err := s.Paste(systemValues(c))
+	if err == nil && f.config != "" {
 		return usagef("--config-path: vprof does not edit %s of %s; leave out --config-path, and paste the printed "+
 			"values into the file", s.ReplacedText, s.Project)
 	}
-	_, err = fmt.Fprintf(to, "\npaste into %s of %s:\n\n%s", s.ReplacedText, s.Project, text)
+	if err == nil {
+		_, err = fmt.Fprintf(to, "\npaste into %s of %s:\n\n%s", s.ReplacedText, s.Project, text)
+	}
 	return err
 }
 
-// unwritable reports whether the target file has no key for a memory-saving option, given by its flag.
-func (f *applyFlags) unwritable(flag string) bool {
-	return f.apply && f.trainer != nil && len(f.mapPairs) == 0 && flag != "checkpointing" && !f.trainer.CanSet(flag)
+// systemValues returns the values to write into a project's files.
+func systemValues(c report.Choice) systems.Values {
+	v := systems.Values{Case: c.Case.Case, Effective: c.EffectiveBatch}
+	v.Batch = c.Batch
+	return v
 }
 
 // trainerValues returns the values to write into a trainer's configuration.
@@ -251,37 +246,46 @@ func trainerValues(c report.Choice) trainers.Values {
 	return v
 }
 
+// trainerFlags returns the same values as flags of vprof smoke.
+func trainerFlags(c report.Choice) []string {
+	v := trainerValues(c)
+	args := []string{fmt.Sprintf("--batch=%d", v.Batch), fmt.Sprintf("--accumulate=%d", max(1, v.Accumulate))}
+	args = append(args, "--checkpointing="+cmp.Or(string(c.Case.Recompute), fmt.Sprint(v.Checkpointing)))
+	for _, name := range slices.Sorted(maps.Keys(v.Savings)) {
+		args = append(args, "--"+name+"="+v.Savings[name])
+	}
+	return args
+}
+
 // changes returns the files with their new contents.
-func (f *applyFlags) changes(s systems.Project, v systems.Values, c report.Choice) ([]configfile.Change, error) {
-	var files []systems.FileEdits
-	var err error
-	if f.trainer != nil && len(f.mapPairs) == 0 {
-		edits, err := f.trainer.Edits(trainerValues(c))
-		if err != nil {
-			return nil, err
+func (f *applyFlags) changes(s systems.Project, c report.Choice) ([]configfile.Change, error) {
+	files, err := []systems.FileEdits{{Path: f.config}}, error(nil)
+	switch t := f.trainer(); {
+	case t != nil:
+		files[0].Path = t.File
+		files[0].Edits, err = t.Edits(trainerValues(c))
+	case len(f.mapPairs) > 0:
+		if files[0].Edits, err = systems.MappedEdits(f.mapPairs, systemValues(c)); err != nil {
+			err = fmt.Errorf("--map: %w", err)
 		}
-		files = []systems.FileEdits{{Path: f.trainer.File, Edits: edits}}
-	} else if len(f.mapPairs) > 0 {
-		edits, err := systems.MappedEdits(f.mapPairs, v)
-		if err != nil {
-			return nil, fmt.Errorf("--map: %w", err)
-		}
-		files = []systems.FileEdits{{Path: f.config, Edits: edits}}
-	} else if files, err = s.Files(f.path(s), v); err != nil {
+	default:
+		files, err = s.Files(f.path(s), systemValues(c))
+	}
+	if err != nil {
 		return nil, err
 	}
 	var changes []configfile.Change
 	var wrong []error
 	for _, file := range files {
 		c, err := configfile.Prepare(file.Path, file.Edits)
+		isMissing := errors.Is(err, fs.ErrNotExist)
 		switch {
 		case err == nil:
 			changes = append(changes, c)
-		case file.Optional && errors.Is(err, fs.ErrNotExist):
-		case errors.Is(err, fs.ErrNotExist):
-			wrong = append(wrong, fmt.Errorf("%w (name the file with --config-path)", err))
-		default:
+		case !isMissing:
 			wrong = append(wrong, err)
+		case !file.Optional:
+			wrong = append(wrong, fmt.Errorf("%w (name the file with --config-path)", err))
 		}
 	}
 	return changes, errors.Join(wrong...)

@@ -19,7 +19,6 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
@@ -199,20 +198,15 @@ func (o *calibrateOptions) readRun(arg string) ([]calibration.ObservedRun, coeff
 	if batch == 0 {
 		return calibration.ReadObserved(from, name)
 	}
-	c, err := o.snapshotCase(batch)
+	m, c, err := o.c.resolve(o.app)
+	if err == nil {
+		c.Batch = batch
+		c, err = m.Complete(c)
+	}
 	if err != nil {
 		return nil, coefficients.Input{}, err
 	}
 	return calibration.ReadDescribedRuns(from, name, c, o.gpu)
-}
-
-func (o *calibrateOptions) snapshotCase(batch int) (models.Case, error) {
-	m, c, err := o.c.resolve(o.app)
-	if err != nil {
-		return c, err
-	}
-	c.Batch = batch
-	return m.Complete(c)
 }
 
 func newCoefficientsShowCmd(a *app) *cobra.Command {

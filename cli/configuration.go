@@ -109,9 +109,14 @@ func setFileValues(c *models.Case, values map[string]any, given func(name string
 // read reads the file of a model: by --map, or by the keys of the model's project.
 func (k *configuration) read(m models.Model) (err error) {
 	if len(k.mapPairs) > 0 {
-		if k.values, err = systems.ReadMapped(k.path, k.mapPairs); err != nil {
+		if k.values, err = systems.ReadCommonKeys(k.path, k.mapPairs); err != nil {
+			return err
+		}
+		mapped, err := systems.ReadMapped(k.path, k.mapPairs)
+		if err != nil {
 			return fmt.Errorf("--map: %w", err)
 		}
+		maps.Copy(k.values, mapped)
 		return checkNames(m, k.values)
 	}
 	s, ok, err := systems.Lookup(m.Name)

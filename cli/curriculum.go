@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"errors"
-	"io/fs"
 	"maps"
 	"slices"
 
@@ -44,33 +42,10 @@ func (f *caseFlags) curriculumParts(m models.Model, c models.Case) ([]step.Part,
 	}), err
 }
 
-// file returns the system whose configuration is written, and its values; ok is false if there is none.
-func (f *applyFlags) file(m models.Model) (s systems.Project, values map[string]any, found bool, err error) {
-	if !f.apply && f.config == "" || len(f.mapPairs) > 0 || f.trainer != nil {
-		return s, nil, false, nil
+// project returns the system of a model whose configuration is read or written; found is false if there is none.
+func (f *applyFlags) project(m models.Model) (s systems.Project, found bool, err error) {
+	if !f.apply && f.config == "" || len(f.mapPairs) > 0 || f.trainer() != nil {
+		return s, false, nil
 	}
-	s, known, err := systems.Lookup(m.Name)
-	if err != nil || !known {
-		return s, nil, false, err
-	}
-	if s.Config != "" {
-		values, err = s.Read(f.path(s))
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil, true, nil // writing says so
-	}
-	if err != nil {
-		return s, nil, true, usageError{err}
-	}
-	return s, values, true, nil
-}
-
-// effectiveBatch returns the number of samples of an optimizer step by the values of a file; zero if they lack it.
-func effectiveBatch(values map[string]any) int {
-	batch, _ := values["batch"].(int64)
-	micro, _ := values["accumulate"].(int64)
-	if n := batch * micro; n > 0 && n <= maxEffectiveBatch {
-		return int(n)
-	}
-	return 0
+	return systems.Lookup(m.Name)
 }

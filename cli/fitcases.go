@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -49,7 +50,9 @@ func (o *fitOptions) search(ctx context.Context) (s fit.Search, err error) {
 	if err != nil {
 		return s, err
 	}
-	o.apply.trainer, o.apply.isFixedFlag = o.c.trainer, o.c.isFixed
+	if o.apply.apply && o.c.trainer != nil && o.group.strategy == fit.AutoStrategy {
+		o.group.strategy = models.DDP // which the file leaves unchanged
+	}
 	if t := o.c.trainer; t != nil && o.effectiveBatch == 0 && o.searchAxis != fit.SeqLen &&
 		!o.c.flags.Changed("accumulate") {
 		o.effectiveBatch = t.Effective(o.group.gpus) // what is learned should stay as it is
@@ -115,12 +118,14 @@ func (o *fitOptions) open() error {
 // keepEffectiveBatch fixes the samples of an optimizer step to the number in the project's file. It returns the other
 // parts of the curriculum, which train with the same batch.
 func (o *fitOptions) keepEffectiveBatch(m models.Model) ([]models.Settings, error) {
-	s, values, found, err := o.apply.file(m)
+	s, found, err := o.apply.project(m)
 	if err != nil || !found {
 		return nil, err
 	}
-	if o.effectiveBatch == 0 && !o.c.flags.Changed("accumulate") && o.batch == 0 {
-		o.effectiveBatch = effectiveBatch(values)
+	batch, _ := o.c.config.values["batch"].(int64)
+	micro, _ := o.c.config.values["accumulate"].(int64)
+	if o.effectiveBatch == 0 && !o.c.flags.Changed("accumulate") && o.batch == 0 && batch*micro <= maxEffectiveBatch {
+		o.effectiveBatch = int(batch * micro)
 	}
 	written, err := s.ReadStages(o.apply.path(s), true)
 	if err != nil {
@@ -239,7 +244,11 @@ func (o *fitOptions) cases(m models.Model, c models.Case, s *fit.Search) ([]mode
 
 // savingCases returns the combinations of memory-saving options, and sets the precisions in which to search the best.
 func (o *fitOptions) savingCases(m models.Model, c models.Case, held map[string]bool, s *fit.Search) []models.Case {
-	fixed := func(flag string) bool { return o.c.isFixed(flag) || held[flag] || o.apply.unwritable(flag) }
+	fixed := func(flag string) bool {
+		t := o.apply.trainer()
+		hasNoKey := o.apply.apply && t != nil && flag != "checkpointing" && !t.CanSet(flag)
+		return o.c.isFixed(flag) || held[flag] || hasNoKey
+	}
 	if !fixed("amp") {
 		s.Precisions = c.AutocastChoices()
 	}
@@ -262,12 +271,9 @@ func (o *fitOptions) tunedSettings(settings models.Settings) ([]models.Settings,
 		var next []models.Settings
 		for _, s := range all {
 			for _, v := range values {
-				k := models.Settings{name: v}
-				for n, v := range s {
-					if n != name {
-						k[n] = v
-					}
-				}
+				k := models.Settings{}
+				maps.Copy(k, s)
+				k[name] = v
 				next = append(next, k)
 			}
 		}

@@ -219,7 +219,13 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 	if err != nil {
 		return err
 	}
-	if units = withoutSkipped(o.app, units); len(units) == 0 {
+	units = slices.DeleteFunc(units, func(u fleet.ModelCase) bool {
+		if u.Refused != nil {
+			printable.Fprintf(o.app.stderr, "vprof: left out: %v\n", u.Refused)
+		}
+		return u.Refused != nil
+	})
+	if len(units) == 0 {
 		return usagef("%s: none of the cases can be planned", path)
 	}
 	if name == fleet.OnKubernetes {
@@ -264,16 +270,6 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 		return err
 	}
 	return o.wait(ctx, path, &fleet.Runner{Folder: f, Engine: engine, Poll: o.poll})
-}
-
-// withoutSkipped prints the refused units and returns the others.
-func withoutSkipped(a *app, units []fleet.ModelCase) []fleet.ModelCase {
-	return slices.DeleteFunc(units, func(u fleet.ModelCase) bool {
-		if u.Refused != nil {
-			printable.Fprintf(a.stderr, "vprof: left out: %v\n", u.Refused)
-		}
-		return u.Refused != nil
-	})
 }
 
 // makeFolder creates the folder of a fleet, unless the engine is missing on this machine.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,34 +31,17 @@ func (f *lengthFlags) register(cmd *cobra.Command) {
 	})
 }
 
-// applyTrainer sets flags that were not given from the configuration of a trainer.
-func (f *lengthFlags) applyTrainer(cmd *cobra.Command, c *caseFlags) error {
-	if c.trainer == nil {
-		return nil
-	}
-	for flag, value := range map[string]string{
-		"batching":           c.trainer.Batching(),
-		"pad-to-multiple-of": c.trainer.PadToMultiple(),
-	} {
-		if cmd.Flags().Changed(flag) {
-			continue
-		}
-		if err := cmd.Flags().Set(flag, value); err != nil {
-			return usagef("%s: vprof cannot use its value %q for --%s; give the flag yourself",
-				c.trainer.File, value, flag)
-		}
-	}
-	return nil
-}
-
 // read reads the lengths; nil if no flag sets them.
 func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*epoch.Lengths, error) {
 	if f.source == "" {
 		return nil, refuseFlags(cmd.Flags(), "--%s works only with --lengths; add the lengths of the samples",
 			"batching", "pad-to-multiple-of")
 	}
-	if err := f.applyTrainer(cmd, c); err != nil {
-		return nil, err
+	if t := c.trainer; t != nil && !cmd.Flags().Changed("batching") {
+		f.batching = t.Batching()
+	}
+	if t := c.trainer; t != nil && !cmd.Flags().Changed("pad-to-multiple-of") {
+		f.multiple, _ = strconv.ParseInt(t.PadToMultiple(), 10, 64) // zero is refused
 	}
 	if !slices.Contains(epoch.Batchings(), epoch.Batching(f.batching)) {
 		return nil, usagef("--batching: unknown %q; use padded, grouped or packed", f.batching)

@@ -1,90 +1,147 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
+	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
 
 	"github.com/vprof/vprof/bench/advise/configfile"
+	"github.com/vprof/vprof/bench/advise/systems"
+	"github.com/vprof/vprof/bench/advise/trainers"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
 )
 
-// readBack returns an error if a trainer's file with the new values would give another plan: nothing is written.
-func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) error {
-	if f.trainer == nil || len(f.mapPairs) > 0 || len(changes) != 1 {
-		return nil
-	}
-	reread, err := f.trainer.Reread(changes[0].After)
-	if err != nil {
-		return fmt.Errorf("nothing was written: with the recommendation, vprof could not read the %s file again: %w",
-			f.trainer.Trainer, err)
-	}
-	read := map[string]string{}
-	for _, s := range reread.Settings {
-		read[s.Flag] = s.Value
-	}
-	k := &c.Case.Case
-	v := trainerValues(c)
-	want := map[string]string{
-		"batch": fmt.Sprint(c.Batch), "accumulate": fmt.Sprint(max(1, k.Accumulate)),
-		"checkpointing": "false",
-	}
-	if k.Checkpointing {
-		want["checkpointing"] = cmp.Or(string(k.Recompute), "true")
-	}
-	for _, lever := range []string{"liger", "offload", "optimizer-in-backward", "quantize"} {
-		want[lever] = cmp.Or(v.Savings[lever], "false")
-	}
-	if name, turned := v.Savings["optimizer"]; turned {
-		want["optimizer"] = name
-	}
-	unsaid := map[string]string{"accumulate": "1"}
-	for _, flag := range slices.Sorted(maps.Keys(want)) {
-		if got := cmp.Or(read[flag], unsaid[flag], "false"); got != want[flag] {
-			key := reread.DecidedBy(flag)
-			if flag == "checkpointing" && got != "false" && k.Checkpointing {
-				key, want[flag] = reread.DecidedBy("reentrant"), cmp.Or(string(k.Recompute), "non-reentrant")
+// flagsOutsideFiles are the flags about the GPU, the machine and the data, which no configuration decides. Flags of the
+// step are not among them: the file must have their values.
+var flagsOutsideFiles = []string{
+	"gpu", "gpu-memory", "gpu-spec", "auto", "device", "other-processes", "host-memory", "safety-margin", "risk",
+	"gpus", "link", "torch", "stack", "coefficients", "lengths", "batching", "pad-to-multiple-of",
+}
+
+// smokeArgs returns the command line with which vprof smoke reads the user's files on the same GPU. Values are flags in
+// addition to the files.
+func (f *applyFlags) smokeArgs(values []string) []string {
+	args, known, t := []string{"smoke"}, newSmokeCmd(&app{}).Flags(), f.trainer()
+	f.flags.Visit(func(flag *pflag.Flag) {
+		name, list := flag.Name, []string{flag.Value.String()}
+		isKept := slices.Contains(flagsOutsideFiles, name)
+		switch {
+		case isKept || !f.of.isFixed(name) || known.Lookup(name) == nil:
+			isKept = isKept && f.of.isFixed(name)
+		case t != nil:
+			isKept = name == "model" && !t.NamesModel()
+		case slices.Contains([]string{"model", "config-path", "map"}, name):
+			isKept = true
+		default: // other flags describe what no key of --map holds
+			isKept = len(f.mapPairs) > 0 && groupOf(flag) != models.GroupOutput && name != "batch" &&
+				!systems.IsMapped(f.mapPairs, name)
+		}
+		if several, is := flag.Value.(pflag.SliceValue); is {
+			list = several.GetSlice()
+		}
+		for _, text := range list {
+			if isKept && !strings.HasPrefix(text, "effective=") {
+				args = append(args, "--"+name+"="+text)
 			}
-			return fmt.Errorf("%s: nothing was written: with the recommendation the file would mean --%s %s, but fit "+
-				"chose %s; set %s by hand and run fit again", f.trainer.File, flag, got, want[flag], cmp.Or(key, "it"))
+		}
+	})
+	args = append(args, values...)
+	switch {
+	case t == nil && f.config == "":
+		return append(args, "--config-path="+f.of.config.path)
+	case t != nil && f.flags.ArgsLenAtDash() == 0:
+		args = append(args, "--")
+	}
+	if t != nil {
+		args = append(args, f.flags.Args()...)
+	}
+	return args
+}
+
+// readBack returns an error unless vprof smoke, which reads the files as they would be written, judges the step of the
+// choice and finds it safe. It returns the command line of smoke.
+func (f *applyFlags) readBack(
+	ctx context.Context, a *app, changes []configfile.Change, values []string, c report.Choice,
+) (command string, err error) {
+	edited := map[string][]byte{}
+	for _, change := range changes {
+		edited[change.Path] = change.After
+	}
+	defer input.Replace(edited)()
+	args := f.smokeArgs(values)
+	answer := a.runArgs(ctx, newSmokeCmd, "", append([]string{args[0], "--format=json"}, args[1:]...))
+	var s report.Smoke
+	switch {
+	case json.Unmarshal(answer.result, &s) != nil:
+		return "", usagef("nothing was written, because vprof smoke would refuse the result: %s", answer.message)
+	case s.Batch != c.Batch:
+		return "", f.notInFile("batch", fmt.Sprint(s.Batch), fmt.Sprint(c.Batch))
+	case s.Case.Model != c.Case.Model && !bytes.Equal(s.Case.Config, c.Case.Config):
+		return "", f.notInFile("model", s.Case.Model, c.Case.Model)
+	}
+	f.dropSettings(a, &s.Case.Case, &c.Case.Case)
+	for _, d := range models.Differences(s.Case.Case, c.Case.Case) {
+		if d.Name != "stage" && d.A+d.B != "" { // all stages are judged
+			return "", f.notInFile(cmp.Or(d.Name, d.Label), d.A, d.B)
 		}
 	}
-	return nil
+	if !s.Safe {
+		return "", negativeVerdict{fmt.Errorf("nothing was written: %s", s.Verdict())}
+	}
+	return "vprof " + strings.Join(args, " "), nil
 }
 
-// flagsNotInFile are the flags of a case that fit considers and does not write.
-var flagsNotInFile = []string{
-	"task", "seq-len", "weights", "amp", "lora", "optimizer", "objective", "train-only", "trained-weights", "qat",
-	"chunked-loss",
-	"linear-cross-entropy", "torch-compile", "tiled-mlp", "clip", "routing", "strategy", "alloc-conf",
-	"cublas-workspace",
-}
-
-// flagOfFact maps such flags to their names in the trainers' tables, if those differ.
-var flagOfFact = map[string]string{"amp": "mixed", "lora": "lora-r"}
-
-// valuesNotInFile appends to a note the flags of the command line that the trainer's file lacks.
-func (f *applyFlags) valuesNotInFile(c report.Choice, note string) (lines []string) {
-	if note != "" {
-		lines = append(lines, note)
-	}
-	if f.trainer == nil || len(f.mapPairs) > 0 {
-		return lines
-	}
-	said := map[string]string{}
-	for _, s := range f.trainer.Settings {
-		said[s.Flag] = s.Value
-	}
-	levers := trainerValues(c).Savings
-	for _, name := range flagsNotInFile {
-		flag := f.flags.Lookup(name)
-		if flag == nil || !f.isFixedFlag(name) || levers[name] != "" || said[name] == flag.Value.String() {
-			continue
+// dropSettings removes the settings in which the read case may differ from the choice: those without an effect on
+// memory, and those that the unedited trainer's file has, since the trainer may derive others from the written values.
+func (f *applyFlags) dropSettings(a *app, read, choice *models.Case) {
+	m, _ := a.models().Lookup(choice.Model) // a model of a file has no settings without an effect
+	fixed, t := choice.Settings.Assignments(), f.trainer()
+	read.Settings, choice.Settings = maps.Clone(read.Settings), maps.Clone(choice.Settings)
+	for _, pair := range append(read.Settings.Assignments(), fixed...) {
+		name, _, _ := strings.Cut(pair, "=")
+		isInert := slices.ContainsFunc(m.Settings, func(s models.Setting) bool {
+			return s.Name == name && s.Inert != ""
+		})
+		isFiles := t != nil && slices.ContainsFunc(t.Settings, func(s trainers.Setting) bool {
+			return s.Flag == "set" && strings.HasPrefix(s.Value, name+"=") && slices.Contains(fixed, s.Value)
+		})
+		if isInert || isFiles || read.Settings[name] == choice.Settings[name] {
+			delete(read.Settings, name)
+			delete(choice.Settings, name)
 		}
-		lines = append(lines, fmt.Sprintf("%s: --%s %s is not in the file and is not written; set %s by hand",
-			f.trainer.File, name, flag.Value,
-			cmp.Or(f.trainer.DecidedBy(name), f.trainer.DecidedBy(flagOfFact[name]), "it")))
 	}
-	return lines
 }
+
+// notInFile returns the error for a value of the choice that the written files lack.
+func (f *applyFlags) notInFile(flag, inFile, chosen string) error {
+	keys, assumes, usual := []string{factOfFlag[flag], flag}, "--"+flag+" "+chosen, "the default"
+	switch flag {
+	case "settings":
+		name, _, _ := strings.Cut(cmp.Or(chosen, inFile), "=")
+		keys, assumes = []string{name}, "--set "+chosen
+	case "recompute":
+		keys, usual = []string{"reentrant"}, "non-reentrant"
+		assumes = "--checkpointing " + cmp.Or(chosen, usual)
+	}
+	file, remedy := f.of.config.path, "run fit again without it"
+	if t := f.trainer(); t != nil {
+		file, remedy = t.File, fmt.Sprintf("vprof knows no key of %s for it; %s", t.Trainer, remedy)
+		if i := slices.IndexFunc(keys, func(key string) bool { return t.DecidedBy(key) != "" }); i >= 0 {
+			remedy = fmt.Sprintf("set %s by hand, and run fit again", t.DecidedBy(keys[i]))
+		}
+	}
+	return usagef("nothing was written: fit assumes %s, and a plan of %s would have %s; %s", assumes, cmp.Or(file,
+		f.config), cmp.Or(inFile, usual), remedy)
+}
+
+// factOfFlag maps flags to their names in the trainers' tables, if those differ.
+var factOfFlag = map[string]string{"amp": "mixed", "lora": "lora-r", "evaluate": "eval-batch"}

@@ -18,7 +18,6 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/internal/shellword"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/planner"
 )
 
 // placeholder matches a placeholder for a value in a command: {batch}, or a name of --set.
@@ -194,16 +193,6 @@ func (b *batchRuns) runUntilFull(ctx context.Context, batches []int) error {
 	return nil
 }
 
-// searchLargest finds the largest multiple that is safe on the GPU, up to a limit.
-func (b *batchRuns) searchLargest(ctx context.Context, multiple, most int, budget planner.Budget) error {
-	try := func(batch int) (script.BatchRun, error) { return b.runBatch(ctx, batch) }
-	found, err := script.LargestBatch(ctx, b.gpu, budget, multiple, most, try)
-	if err == nil {
-		b.all.Largest = &found
-	}
-	return err
-}
-
 // runSweepScript sweeps a command with {batch}.
 func runSweepScript(ctx context.Context, o *sweepOptions) error {
 	batches, err := o.batch.sizes([]int{1})
@@ -222,10 +211,12 @@ func runFitScript(ctx context.Context, o *fitOptions) error {
 		return err
 	}
 	return runScripts(o.app, &o.c, &o.target, &o.out, func(b *batchRuns) error {
-		if err := b.searchLargest(ctx, max(o.multiple, 1), o.maxBatch, budget); err != nil {
+		try := func(batch int) (script.BatchRun, error) { return b.runBatch(ctx, batch) }
+		found, err := script.LargestBatch(ctx, b.gpu, budget, max(o.multiple, 1), o.maxBatch, try)
+		if err != nil {
 			return err
 		}
-		if b.all.Largest.Batch == 0 {
+		if b.all.Largest = &found; found.Batch == 0 {
 			return negativeVerdict{errors.New("no batch size of the command is safe on this GPU")}
 		}
 		return nil

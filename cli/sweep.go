@@ -17,7 +17,6 @@ import (
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -83,7 +82,11 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	if here.Evidence, err = o.c.readEvidence(o.app); err != nil {
 		return err
 	}
-	batches, err := o.batch.sizes(defaultBatches(m, c))
+	usual := slices.Sorted(slices.Values(m.Batches))
+	if len(usual) == 0 {
+		usual = []int{c.Batch}
+	}
+	batches, err := o.batch.sizes(usual)
 	if err != nil {
 		return err
 	}
@@ -221,13 +224,6 @@ func readUnfinishedSweep(path string) (*report.Report, error) {
 			path, len(reports))
 	}
 	return reports[0], nil
-}
-
-func defaultBatches(m models.Model, c models.Case) []int {
-	if len(m.Batches) == 0 {
-		return []int{c.Batch}
-	}
-	return slices.Sorted(slices.Values(m.Batches))
 }
 
 // shard runs a part of the batch sizes, to the first that does not fit: no larger one would.

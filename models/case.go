@@ -286,8 +286,9 @@ func (d Description) Hash() string { return d.hash }
 
 // Difference is one field whose value differs between two cases.
 type Difference struct {
-	// Label is the field's name in tables. A and B are its values in the two cases; empty where the model decides them.
-	Label, A, B string
+	// Name is the field's flag, Label its name in tables. A and B are its values in the two cases; empty where the
+	// model decides them.
+	Name, Label, A, B string
 	// Case is the first case after the values of this and all earlier differences have been replaced by the second
 	// case's.
 	Case Case
@@ -309,7 +310,7 @@ func Differences(a, b Case) []Difference {
 		if from[f.JSON] = to[f.JSON]; to[f.JSON] == nil {
 			delete(from, f.JSON)
 		}
-		d := Difference{Label: f.TableLabel(), A: f.Text(a), B: f.Text(b)}
+		d := Difference{Name: f.Name, Label: f.TableLabel(), A: f.Text(a), B: f.Text(b)}
 		text, err := json.Marshal(from)
 		if err == nil {
 			err = json.Unmarshal(text, &d.Case)

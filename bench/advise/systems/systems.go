@@ -121,16 +121,6 @@ type FileEdits struct {
 	Optional bool
 }
 
-// UnwrittenKeys returns the keys that Files leaves unchanged: the project does not read them from its configuration.
-func (s Project) UnwrittenKeys() (keys []string) {
-	for _, name := range s.Unread {
-		if key, ok := s.Keys[name]; ok {
-			keys = append(keys, key.Path)
-		}
-	}
-	return keys
-}
-
 // Files returns the edits of the configuration at path config, and of the curriculum's stages in its folder.
 func (s Project) Files(config string, v Values) ([]FileEdits, error) {
 	f := FileEdits{Path: config}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -19,14 +20,9 @@ import (
 
 // openDocument reads a configuration or a shell script; the file's suffix selects the format.
 func openDocument(path string) (*document, error) {
-	f, err := input.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err != nil {
-		return nil, &input.FormatError{File: path, Reason: "is not a file that can be read"}
+	data, err := input.ReadUpTo(path, maxBytes+1)
+	if at, failed := errors.AsType[*fs.PathError](err); failed {
+		return nil, &input.FormatError{File: path, Reason: at.Err.Error()}
 	}
 	return parse(path, data)
 }

@@ -38,7 +38,6 @@ type Config struct {
 	// Mapped and Harmless count the keys that affect memory and the keys that do not.
 	Mapped, Harmless int
 
-	docs  []*document
 	doc   *document
 	table *Table
 	facts facts
@@ -119,7 +118,7 @@ func Command(args []string, objective string) (*Config, error) {
 
 // combineDocuments combines the trainer's document with the documents of DeepSpeed and accelerate.
 func combineDocuments(docs []*document) (*Config, error) {
-	c := &Config{facts: facts{}, docs: docs}
+	c := &Config{facts: facts{}}
 	for _, d := range docs {
 		for _, part := range []*document{d.gpuDocument, d} {
 			if part == nil {

@@ -79,6 +79,12 @@ func (c *Config) Effective(gpus int) int {
 	return n
 }
 
+// NamesModel reports whether the configuration names a model whose config.json is on this machine.
+func (c *Config) NamesModel() bool {
+	_, err := c.ModelSpec()
+	return err == nil && c.Model.Name != ""
+}
+
 // Writable reports whether values can be written into the document; false for a command line, which is printed.
 func (c *Config) Writable() bool { return !c.doc.command }
 
@@ -99,25 +105,12 @@ func (c *Config) Edits(v Values) ([]configfile.Edit, error) {
 	return slices.Concat(edits, c.pipelineEdits(v), turned), err
 }
 
-// Reread reads the configuration again with other contents of the trainer's file.
-func (c *Config) Reread(data []byte) (*Config, error) {
-	docs := slices.Clone(c.docs)
-	for i, d := range docs {
-		if d != c.doc {
-			continue
-		}
-		changed, err := parse(d.file, data)
-		if err != nil {
-			return nil, err
-		}
-		docs[i] = changed
-	}
-	return combineDocuments(docs)
-}
-
 // DecidedBy returns the key that sets a fact, or a setting given by its flag: the key in the file, or the key to add;
 // empty if the trainer's table has none.
 func (c *Config) DecidedBy(flag string) string {
+	if flag == "" {
+		return ""
+	}
 	for _, s := range c.Settings {
 		if s.Flag == flag && s.From.Path != "" {
 			return s.From.Path
