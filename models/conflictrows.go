@@ -69,7 +69,7 @@ var objectiveConflicts = []Conflict{
 	},
 		"packed: only ms-swift packs pairs into one sequence; add as=ms-swift"),
 	refuse("objective", "packed with the settings padding, packed", func(k *subject) bool {
-		return k.hasOtherObjective() && k.Objective.Packed && (k.IsSwitchOn("padding") || k.IsSwitchOn("packed"))
+		return k.hasOtherObjective() && k.Objective.Packed && (k.Settings["padding"] > 0 || k.IsSwitchOn("packed"))
 	},
 		"packed pairs have no padding and no mask; leave out padding=1 and packed=1"),
 	refuse("liger", "objective", func(k *subject) bool { return k.hasOtherObjective() && k.Liger },
@@ -215,7 +215,7 @@ var evaluationConflicts = []Conflict{
 		"generation (new-tokens) needs a decoder of transformers that learns the next token and has attention in "+
 			"every layer"),
 	refuse("evaluate", "new-tokens with the setting padding",
-		func(k *subject) bool { return k.Evaluate.NewTokens > 0 && k.IsSwitchOn("padding") },
+		func(k *subject) bool { return k.Evaluate.NewTokens > 0 && k.Settings["padding"] > 0 },
 		"generation (new-tokens) needs sequences without padding; leave out padding"),
 	refuse("evaluate", "scores with a model with its own loop",
 		func(k *subject) bool { return k.Evaluate.Scores > 0 && k.m.Supports.Loop == "" },

@@ -30,8 +30,14 @@ const Padding = "padding"
 
 // PaddingSetting returns the setting that pads sequences, which needs an attention mask.
 func PaddingSetting(usual int64) models.Setting {
-	return models.SwitchSetting(Padding, usual, "1 if a sequence of the batch is padded, 0 if none is")
+	return models.Setting{
+		Name: Padding, Default: usual, Max: 2, Usage: "1 if a sequence of the batch is padded, 2 if one is in batches " +
+			"of several sequences, as collators pad, 0 if none is",
+	}
 }
+
+// IsPadded reports whether a sequence of the batch is padded.
+func IsPadded(c models.Case) bool { return c.IsSwitchOn(Padding) || c.Settings[Padding] == 2 && c.Batch > 1 }
 
 // PaddingNote is a note on the cost of padding.
 const PaddingNote = "a batch without padding needs no attention mask, and flash attention serves it in half " +
@@ -205,7 +211,7 @@ func TextOf(c models.Case) Text {
 	return Text{
 		SequenceOptions: SequenceOptions{
 			Length: c.Settings[lengthSetting], SharedLabels: c.IsSwitchOn(SharedLabels),
-			Padded: c.IsSwitchOn(Padding), Packed: packingOf(c), Flat: c.IsSwitchOn(flatSetting),
+			Padded: IsPadded(c), Packed: packingOf(c), Flat: c.IsSwitchOn(flatSetting),
 		},
 		Recomputation: Recomputation{
 			Checkpointing: c.Checkpointing, Every: c.Recompute.EveryLayers(), Reentrant: c.Recompute.Reentrant(),

@@ -36,12 +36,12 @@ func newDecoder(name string, layers, width, classes int64, length models.Setting
 		},
 		checks: []caseCheck{
 			refuseIf("packed", "rows that come with a padding mask are not looked at for several sequences; leave out "+
-				"padding", func(c models.Case) bool { return c.IsSwitchOn("padding") && c.IsSwitchOn("packed") }),
+				"padding", func(c models.Case) bool { return c.Settings[hf.Padding] > 0 && c.IsSwitchOn("packed") }),
 			refuseIf("flat", "a batch in one row has no padding and no ranks that share rows, and needs the loss of "+
 				"the next token; leave it out", func(c models.Case) bool {
 				s := c.Strategy
 				return c.IsSwitchOn("flat") &&
-					(c.IsSwitchOn("padding") || c.IsSwitchOn(hf.SharedLabels) || !c.Objective.IsZero() ||
+					(c.Settings[hf.Padding] > 0 || c.IsSwitchOn(hf.SharedLabels) || !c.Objective.IsZero() ||
 						s != nil && (s.CP > 1 || s.Sequence))
 			}),
 			refuseIf(models.HalfEmbeddingsSetting, "is about layers that --quantize leaves in fp32; add --weights fp32",

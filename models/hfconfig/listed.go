@@ -233,7 +233,7 @@ func (l listedModel) captureClass(s models.Settings) models.LibraryClass {
 		config[key] = value
 	}
 	class := models.TransformersClass(l.class, s, config)
-	if s[hf.Padding] == 1 {
+	if s[hf.Padding] > 0 {
 		class.Inputs = []string{fmt.Sprintf("attention_mask=int64[batch,seq=%d]", class.Seq)}
 	}
 	return class

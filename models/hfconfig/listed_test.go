@@ -76,12 +76,18 @@ func listedProgram(t *testing.T, name string, s models.Settings) *program.Progra
 }
 
 // Without padding there is no mask, and without a mask flash attention serves
-// half precision: no probabilities' bias is expanded.
+// half precision: no probabilities' bias is expanded. Collators pad only batches
+// of several sequences.
 func TestPaddingCosts(t *testing.T) {
-	allocations := func(padding int64) int {
-		return len(listedProgram(t, "bert-base", models.Settings{"padding": padding, "layers": 1}).Buffers)
+	allocations := func(padding int64, batch int) int {
+		c := models.Case{Batch: batch, AMP: "fp16", Settings: models.Settings{"padding": padding, "layers": 1}}
+		r, err := modelNamed(t, "bert-base").Record(c, trace.GPU{Capability: 86}, models.Options{})
+		require.NoError(t, err)
+		return len(r.Program.Buffers)
 	}
-	require.Less(t, allocations(0), allocations(1))
+	require.Less(t, allocations(0, 2), allocations(1, 2))
+	require.Equal(t, allocations(1, 2), allocations(2, 2))
+	require.Equal(t, allocations(0, 1), allocations(2, 1))
 }
 
 // A mask of packed rows has a byte for every pair of tokens, and every layer
