@@ -116,7 +116,7 @@ func TestATimedScriptCorrectsTheTimesOfItsGPU(t *testing.T) {
 	require.Contains(t, vprof(slices.Concat(estimate, []string{"--coefficients", "coefficients.yaml"})...), ",0.7,")
 
 	for file, reason := range map[string]string{
-		"run.json":   "does not name its model; name the batch size with BATCH=run.json",
+		"run.json":   "does not name a model; give the batch size as BATCH=run.json",
 		"8=run.json": "is a run on rtx-3060, not on t4; leave --gpu out",
 	} {
 		args := []string{"calibrate", file, "--model", "bdslw-spoter", "--gpu", "t4"}
@@ -149,7 +149,7 @@ func TestCalibrateHost(t *testing.T) {
 	require.Regexp(t, fmt.Sprintf(`"speed:dispatch",\s+"value": %.8f`, 2*dispatch), stdout, "twice the table's")
 
 	for reason, args := range map[string][]string{
-		"no Python interpreter ./nowhere found; name yours with --python": {"--python", "./nowhere"},
+		"there is no Python interpreter ./nowhere; name yours with --python": {"--python", "./nowhere"},
 		"leave out run.json": {"run.json"},
 		"true cannot train on the simulated GPU (no cuda): need PyTorch": {"--python", "true"},
 	} {
