@@ -37,7 +37,9 @@ func PaddingSetting(usual int64) models.Setting {
 }
 
 // IsPadded reports whether a sequence of the batch is padded.
-func IsPadded(c models.Case) bool { return c.IsSwitchOn(Padding) || c.Settings[Padding] == 2 && c.Batch > 1 }
+func IsPadded(c models.Case) bool {
+	return c.IsSwitchOn(Padding) || c.Settings[Padding] == 2 && c.Batch > 1
+}
 
 // PaddingNote is a note on the cost of padding.
 const PaddingNote = "a batch without padding needs no attention mask, and flash attention serves it in half " +
