@@ -29,7 +29,7 @@ var appliedFiles = map[string]string{
 		"loss:\n  _component_: torchtune.modules.loss.LinearCrossEntropyLoss\n",
 }
 
-// appliedOptions are options of fit. Each that the file has no value for must be refused.
+// appliedOptions are options of fit, which must be refused where the file lacks their value.
 var appliedOptions = []string{
 	"", "--evaluate=batch=1", "--gpus=2", "--seq-len=32", "--levers", "--lora=r=4", "--amp=none", "--optimizer=sgd",
 	"--gpus=2 --strategy=fsdp2", "--gpus=2 --strategy=zero3", "--loop=plain", "--set=padding=1", "--weights=bf16",

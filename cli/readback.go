@@ -100,8 +100,8 @@ func (f *applyFlags) readBack(
 	return "vprof " + strings.Join(args, " "), nil
 }
 
-// dropSettings removes the settings in which the read case may differ from the choice: those without an effect on
-// memory, and those that the unedited trainer's file has, since the trainer may derive others from the written values.
+// dropSettings removes the settings in which the read case may differ from the choice: settings without an effect on
+// memory, and settings of the unedited trainer's file, since the trainer may derive others from the written values.
 func (f *applyFlags) dropSettings(a *app, read, choice *models.Case) {
 	m, _ := a.models().Lookup(choice.Model) // a model of a file has no settings without an effect
 	fixed, t := choice.Settings.Assignments(), f.trainer()
