@@ -74,7 +74,7 @@ func TestPlanIsTheAnswerOfTheCommand(t *testing.T) {
 			var refused vprof.Response
 			require.NoError(t, json.Unmarshal(answers[i], &refused))
 			first, _, _ := strings.Cut(refused.Message, "\n") // then where the help is
-			require.Equal(t, first, err.Error())
+			require.Equal(t, first, fmt.Sprintf("stdin:%d: %v", i+1, err))
 			require.Equal(t, 2, refused.ExitCode)
 			continue
 		}
@@ -123,10 +123,10 @@ func TestErrorsSayInASentenceWhatIsWrong(t *testing.T) {
 	for want, r := range map[string]vprof.Request{
 		`unknown model "gtp2"; near it: gpt2`:                 {Model: "gtp2"},
 		`unknown GPU "rtx-4091"`:                              {Model: "gpt2", GPU: []string{"rtx-4091"}},
-		`0 is not a batch size; the smallest is 1`:            {Model: "gpt2", Batch: []int{0}},
+		`0 is not a batch size; need 1 or more`:               {Model: "gpt2", Batch: []int{0}},
 		`--gpu-memory: 24 B is less than the CUDA context`:    {Model: "gpt2", GPUMemory: 24},
 		`export: requests for plan have no such option`:       {Options: map[string]any{"export": "a.json"}},
-		`model: given twice`:                                  {Model: "gpt2", Options: map[string]any{"model": "vit"}},
+		`model: the option is given twice`:                    {Model: "gpt2", Options: map[string]any{"model": "vit"}},
 		`json: unsupported type`:                              {Options: map[string]any{"model": func() {}}},
 		`torch and rank: a request may name only one release`: {Model: "gpt2", Torch: "2.14,2.15"},
 		"torn.yaml":            {Files: []string{torn}},

@@ -313,6 +313,26 @@ func (o *diagnoseOptions) addRemedies(ctx context.Context, d *report.Diagnosis, 
 	return o.addRemediesFor(ctx, d, setup, c.Model, cmp.Or(o.batch, c.Batch), gpu)
 }
 
+// gpuForRemedies returns the GPU of --gpu, else the GPU of the file; without a name if neither is known. It says in the
+// diagnosis what is unusual about it.
+func (o *diagnoseOptions) gpuForRemedies(d *report.Diagnosis, seen device.GPU) (gpu device.GPU, err error) {
+	if !o.target.isSet() {
+		if seen.Name == "" {
+			d.GPU = "unknown GPU: choose it with --gpu to get remedies with their savings"
+		}
+		return seen, nil
+	}
+	d.GPU = ""
+	if gpu, err = o.target.oneGPU(); err != nil {
+		return gpu, err
+	}
+	off := seen.Memory - gpu.Memory
+	if seen.Memory > 0 && max(off, -off) > max(driverDifference, gpu.Memory/driverDifferenceDivisor) {
+		d.GPU = fmt.Sprintf("the memory of %s, not the file's %s", gpu.Name, bytesize.Format(seen.Memory))
+	}
+	return gpu, nil
+}
+
 func (o *diagnoseOptions) addRemediesFor(ctx context.Context, d *report.Diagnosis, setup *step.Setup, model string,
 	batch int, gpu device.GPU,
 ) error {
@@ -320,21 +340,8 @@ func (o *diagnoseOptions) addRemediesFor(ctx context.Context, d *report.Diagnosi
 	if enlarge < 0 && !d.IsShort() && o.observedPeak.Bytes == 0 {
 		return nil
 	}
-	var err error
-	switch {
-	case o.target.isSet():
-		seen := gpu
-		gpu, err = o.target.oneGPU()
-		d.GPU = ""
-		off := seen.Memory - gpu.Memory
-		if seen.Memory > 0 && max(off, -off) > max(driverDifference, gpu.Memory/driverDifferenceDivisor) {
-			d.GPU = fmt.Sprintf("the memory of %s, not the file's %s", gpu.Name, bytesize.Format(seen.Memory))
-		}
-	case gpu.Name == "":
-		d.GPU = "unknown GPU: choose it with --gpu to get remedies with their savings"
-		return nil
-	}
-	if err != nil {
+	gpu, err := o.gpuForRemedies(d, gpu)
+	if err != nil || gpu.Name == "" {
 		return err
 	}
 	now, err := remedy.JudgeStep(ctx, setup, gpu, batch)

@@ -204,6 +204,20 @@ func parseFleetEngine(on string) (name string, most int, err error) {
 	return name, most, nil
 }
 
+// plannedCases returns the cases of a fleet's file that can be planned, and says which it left out.
+func plannedCases(a *app, path string, units []fleet.ModelCase) ([]fleet.ModelCase, error) {
+	units = slices.DeleteFunc(units, func(u fleet.ModelCase) bool {
+		if u.Refused != nil {
+			printable.Fprintf(a.stderr, "vprof: left out: %v\n", u.Refused)
+		}
+		return u.Refused != nil
+	})
+	if len(units) == 0 {
+		return nil, usagef("%s: none of the cases can be planned", path)
+	}
+	return units, nil
+}
+
 func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) {
 	name, most, err := parseFleetEngine(o.on)
 	if err != nil {
@@ -216,17 +230,11 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 		return usagef("--poll: %v is too short; the shortest is 10ms", o.poll)
 	}
 	c, units, err := readFleet(o.app, path)
+	if err == nil {
+		units, err = plannedCases(o.app, path, units)
+	}
 	if err != nil {
 		return err
-	}
-	units = slices.DeleteFunc(units, func(u fleet.ModelCase) bool {
-		if u.Refused != nil {
-			printable.Fprintf(o.app.stderr, "vprof: left out: %v\n", u.Refused)
-		}
-		return u.Refused != nil
-	})
-	if len(units) == 0 {
-		return usagef("%s: none of the cases can be planned", path)
 	}
 	if name == fleet.OnKubernetes {
 		if err := kubernetes.Check(path, c.Kubernetes); err != nil {

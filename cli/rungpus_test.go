@@ -117,7 +117,7 @@ func TestATimedScriptCorrectsTheTimesOfItsGPU(t *testing.T) {
 
 	for file, reason := range map[string]string{
 		"run.json":   "does not name a model; give the batch size as BATCH=run.json",
-		"8=run.json": "is a run on rtx-3060, not on t4; leave --gpu out",
+		"8=run.json": "the run is of rtx-3060, not of t4; leave out --gpu",
 	} {
 		args := []string{"calibrate", file, "--model", "bdslw-spoter", "--gpu", "t4"}
 		require.Equal(t, exitUsage, run(t.Context(), a, args), file)
@@ -151,7 +151,7 @@ func TestCalibrateHost(t *testing.T) {
 	for reason, args := range map[string][]string{
 		"there is no Python interpreter ./nowhere; name yours with --python": {"--python", "./nowhere"},
 		"leave out run.json": {"run.json"},
-		"true cannot train on the simulated GPU (no cuda): need PyTorch": {"--python", "true"},
+		"true cannot train on the simulated GPU (no cuda); name a Python that has PyTorch": {"--python", "true"},
 	} {
 		require.Equal(t, exitUsage, run(t.Context(), a, append([]string{"calibrate", "--host"}, args...)), reason)
 		require.Contains(t, stderr.String(), reason)

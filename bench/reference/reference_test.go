@@ -82,7 +82,7 @@ func TestGzippedFileReadsLikePlain(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(path, []byte(header), 0o600))
 	_, err = Open(path)
-	require.ErrorContains(t, err, "not a gzip file")
+	require.ErrorContains(t, err, "the file is not gzip data")
 }
 
 func TestDamageIsNamedByFileLineAndField(t *testing.T) {

@@ -31,8 +31,8 @@ const Padding = "padding"
 // PaddingSetting returns the setting that pads sequences, which needs an attention mask.
 func PaddingSetting(usual int64) models.Setting {
 	return models.Setting{
-		Name: Padding, Default: usual, Max: 2, Usage: "1 if a sequence of the batch is padded, 2 if one is in batches " +
-			"of several sequences, as collators pad, 0 if none is",
+		Name: Padding, Default: usual, Max: 2, Usage: "1 if a sequence of the batch is padded, 2 if that is so in " +
+			"batches of several sequences alone, as collators pad, 0 if none is padded",
 	}
 }
 

@@ -12,7 +12,10 @@ var methods = map[string]*method{
 		options:      "adapter_len=none adapter_layers=none",
 		atEmbeddings: true, add: (*AdaptedLayer).addPrompts, forward: (*AdaptedLayer).lookup,
 	},
-	"adamss": {options: "r=100 num_subspaces=5 subspace_rank=1", add: (*AdaptedLayer).addAdaMSS, forward: (*AdaptedLayer).adamss},
+	"adamss": {
+		options: "r=100 num_subspaces=5 subspace_rank=1", add: (*AdaptedLayer).addAdaMSS,
+		forward: (*AdaptedLayer).adamss,
+	},
 	"bdlora": {
 		options: "r=8 nblocks=1 target_modules_bd_a=none target_modules_bd_b=none lora_dropout=0",
 		add:     (*AdaptedLayer).addBDLoRA, forward: (*AdaptedLayer).bdlora,
@@ -23,7 +26,8 @@ var methods = map[string]*method{
 	},
 	"delora": { // its buffer is delora_w_norm
 		options: "r=8 module_dropout=0 rank_pattern=none",
-		has:     "delora_A[r,in] delora_B[out,r] delora_lambda[1] f32[in]", counts: "r", forward: (*AdaptedLayer).delora,
+		has:     "delora_A[r,in] delora_B[out,r] delora_lambda[1] f32[in]", counts: "r",
+		forward: (*AdaptedLayer).delora,
 	},
 	"fourierft": {options: "n_frequency=1000", add: (*AdaptedLayer).addSpectrum, forward: (*AdaptedLayer).fourierFT},
 	"frod": {
@@ -56,9 +60,12 @@ var methods = map[string]*method{
 		options: "r=0 oft_block_size=32 use_cayley_neumann=true num_cayley_neumann_terms=5",
 		add:     (*AdaptedLayer).addOFT, forward: (*AdaptedLayer).oft,
 	},
-	"osf": {options: "effective_rank=none rank_pattern=none", add: (*AdaptedLayer).addOSF, forward: (*AdaptedLayer).osf},
+	"osf": {
+		options: "effective_rank=none rank_pattern=none", add: (*AdaptedLayer).addOSF, forward: (*AdaptedLayer).osf,
+	},
 	"peanut": {
-		options: "r=32 depth=0 act_fn=relu|gelu|silu|tanh|identity", add: (*AdaptedLayer).addPEANuT, forward: (*AdaptedLayer).peanut,
+		options: "r=32 depth=0 act_fn=relu|gelu|silu|tanh|identity", add: (*AdaptedLayer).addPEANuT,
+		forward: (*AdaptedLayer).peanut,
 	},
 	"p_tuning": {
 		options: "num_virtual_tokens=20 encoder_hidden_size=0 encoder_reparameterization_type=MLP|LSTM " +

@@ -31,6 +31,9 @@ func tokensPerSide(s Size, side int64) int64 {
 	return max(1, (side+unit/2)/unit)
 }
 
+// patchesPerImage returns the number of patches of an image.
+func (q *QwenImages) patchesPerImage() int64 { return q.patchesPerSide() * q.patchesPerSide() }
+
 // patchesPerSide returns the number of patches along a side of an image.
 func (q *QwenImages) patchesPerSide() int64 {
 	return tokensPerSide(q.Size, q.Images.Side) * q.Size.Merge
@@ -42,7 +45,7 @@ func (q *QwenImages) imageCount() int64 { return q.grid.Size(0) }
 // Load copies the images of a batch to the device, for [Vision].
 func (q *QwenImages) Load(t *trace.Tape, rows int64) {
 	s, n := q.Size, rows*q.Images.PerRow
-	q.pixels = newBatchTensor(t, trace.F32, n*q.patchesPerSide()*q.patchesPerSide(), s.Channels*s.Frames*s.Patch*s.Patch)
+	q.pixels = newBatchTensor(t, trace.F32, n*q.patchesPerImage(), s.Channels*s.Frames*s.Patch*s.Patch)
 	q.grid = newBatchTensor(t, trace.I64, n, 3)
 	q.kinds = newBatchTensor(t, trace.I64, rows, q.Images.Length)
 }
@@ -127,7 +130,7 @@ func (q *QwenImages) encodeImages(f *frame, pixels *tensor, text hf.Text) (last,
 		g.Set(&sin, q.inWindowOrder(sin, order))
 	}
 	for i := range s.Layers {
-		l, ends, spans := q.Tower.ModuleAt(elementPath("blocks", i)), ends, []int64{q.patchesPerSide() * q.patchesPerSide()}
+		l, ends, spans := q.Tower.ModuleAt(elementPath("blocks", i)), ends, []int64{q.patchesPerImage()}
 		if s.Window > 0 && !slices.Contains(s.FullAttentionLayers, i) {
 			ends, spans = windows, q.windowLengths()
 		}
@@ -135,7 +138,8 @@ func (q *QwenImages) encodeImages(f *frame, pixels *tensor, text hf.Text) (last,
 			return q.forwardBlock(h, l, args, spans)
 		}, []*tensor{x}, ends, cos, sin))
 		if at := slices.Index(s.DeepLayers, i); at >= 0 {
-			deep = append(deep, g.Bind(q.mergePatches(g, q.Tower.ModuleAt(elementPath("deepstack_merger_list", int64(at))), x)))
+			merger := q.Tower.ModuleAt(elementPath("deepstack_merger_list", int64(at)))
+			deep = append(deep, g.Bind(q.mergePatches(g, merger, x)))
 		}
 	}
 	merged = g.Bind(q.mergePatches(g, q.Tower.ModuleAt("merger"), x))
@@ -307,6 +311,6 @@ func (q *QwenImages) mergePatches(f *frame, m *nn.NamedModule, x *tensor) *tenso
 // nearestPositions records transformers' get_vision_interpolation_indices_and_weights: for each patch the four nearest
 // positions [patches, 4], and their weights.
 func (q *QwenImages) nearestPositions(f *frame) (taps, weights *tensor) {
-	n := q.imageCount() * q.patchesPerSide() * q.patchesPerSide()
+	n := q.imageCount() * q.patchesPerImage()
 	return f.Bind(f.Tape().Zeros(trace.I64, n, 4)), f.Bind(f.Tape().Zeros(trace.F32, n, 4))
 }

@@ -37,7 +37,7 @@ func (c *Config) CaseSettings(gpus string, chosen bool) ([]Setting, error) {
 		}
 	}
 	if f := c.unknownCount; gpus == "" && f.value != "" {
-		return nil, c.withFile(f.from).fault("is %s, which only the machine with the GPUs knows; say how many there are "+
+		return nil, c.withFile(f.from).fault("is %s, which only the machine with the GPUs knows; give their number "+
 			"with --gpus N", f.value)
 	}
 	for _, s := range c.Settings {

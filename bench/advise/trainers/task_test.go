@@ -160,7 +160,7 @@ func TestGPUsThatACommandCountsAreAsked(t *testing.T) {
 		c, err := one(t, "c.sh", script)
 		require.NoError(t, err, script)
 		_, err = c.CaseSettings("", false)
-		require.ErrorContains(t, err, "say how many there are with --gpus N", script)
+		require.ErrorContains(t, err, "give their number with --gpus N", script)
 		settings, err := c.CaseSettings("4", false)
 		require.NoError(t, err)
 		for _, s := range settings {

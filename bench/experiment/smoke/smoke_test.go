@@ -242,7 +242,7 @@ func TestGrowthIsNamedByComponent(t *testing.T) {
 	require.Equal(t, []string{"batch 8 -> 9"}, more.Baseline.Changed)
 	require.NoError(t, more.Compare(before, "base.json", 0.5))
 	require.Empty(t, more.Baseline.Grown)
-	require.ErrorContains(t, before.Compare(more, "base.json", 0), "the baseline tests batch 9, above batch")
+	require.ErrorContains(t, before.Compare(more, "base.json", 0), "it tests batch 9, larger than batch 8")
 }
 
 var _ report.Document = (*report.Smoke)(nil)
