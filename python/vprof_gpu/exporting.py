@@ -22,7 +22,9 @@ def capture(module: Any, example: Any, output: str | os.PathLike[str], batch_dim
     copy without weights.
     """
     if "fork" not in multiprocessing.get_all_start_methods():
-        raise VprofError("capturing a module needs os.fork, which this system lacks; use the command vprof capture (see vprof capture --help)", 1)
+        raise VprofError(
+            "capturing a module needs os.fork, which this system lacks; use the command vprof capture "
+            "(see vprof capture --help)", 1)
     with tempfile.TemporaryDirectory() as folder:
         result = os.path.join(folder, "outcome.json")
         child = multiprocessing.get_context("fork").Process(
