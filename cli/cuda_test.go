@@ -489,7 +489,7 @@ func TestOthersThatAreNotListedAreLeftAlone(t *testing.T) {
 	got := command(t, "sweep", "--model", "toy", "--batch", "16")
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr, "cuda:0 is used by processes that are not listed, as those outside a "+
-		"container, which hold about 500.00 MiB; choose it")
+		"container, which hold about 500.00 MiB; choose the GPU")
 	for _, args := range [][]string{
 		{"sweep", "--batch", "16", "--find-max"},
 		{"fit", "--stage", "full"},
@@ -520,7 +520,7 @@ func TestWithoutNVMLNothingIsLearned(t *testing.T) {
 		"tell")
 	got := command(t, "calibrate", file, "--dry-run")
 	require.Equal(t, exitUsage, got.code)
-	require.Contains(t, got.stderr, "batch 8: the memory of other processes on the GPU is unknown")
+	require.Contains(t, got.stderr, "batch 8: other processes may have used the GPU")
 }
 
 // A GPU that nobody has heard of is swept, and learned from by what its driver said.

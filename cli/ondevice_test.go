@@ -289,6 +289,6 @@ func TestGPUsOfSeveralMachinesStayApart(t *testing.T) {
 	}
 	got = command(t, "calibrate", files[0], files[1], "--allow-simulated", "--dry-run")
 	require.Equal(t, exitUsage, got.code)
-	require.Contains(t, got.stderr, "runs of different GPUs: ")
+	require.Contains(t, got.stderr, "the runs have different GPUs: ")
 	require.Contains(t, got.stderr, "cuda:0 of n1")
 }

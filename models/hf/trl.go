@@ -26,6 +26,7 @@ func tiledLoss(f *frame, x, weight, labels *tensor) *tensor {
 // accuracy of tokens.
 func (c *modelCaller) loggedLoss(f *frame, b TextBatch) (loss *tensor) {
 	t, g := f.Tape(), f.FunctionFrame(b.IDs, b.Padding, b.Labels)
+	c.text.Begin(g) // the model's output, which compute_loss holds, has the cache
 	logits := g.Bind(c.text.autocast(g, b, func(f *frame, b TextBatch) *tensor {
 		h := f.ModuleFrame(c.net, b.IDs, b.Padding, b.Labels)
 		c.text.Context.shardBatch(h, &b)
