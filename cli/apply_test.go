@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -42,6 +44,7 @@ var appliedOptions = []string{
 // What fit writes into a trainer's file is safe by that file: smoke with the same GPU says so. Otherwise fit leaves the
 // file as it is.
 func TestAppliedFilesAreSafe(t *testing.T) {
+	sample.Alone(t)
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.Mkdir("model", 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join("model", "config.json"), []byte(`{"model_type": "llama",
@@ -54,35 +57,35 @@ func TestAppliedFilesAreSafe(t *testing.T) {
 		code = run(t.Context(), a, args)
 		return failed.String(), code
 	}
-	i := 0
-	for name, text := range appliedFiles {
-		for _, options := range appliedOptions {
-			for _, gpu := range []string{"--gpu=rtx-3090 --gpu-memory=2GiB", "--gpu=a100-40 --gpu-memory=9GiB"} {
-				if i++; i%7 != 0 && !sample.All() {
-					continue
-				}
-				require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
-				args := append(strings.Fields(options), strings.Fields(gpu)...)
-				stderr, code := ask(append([]string{"fit", name, "--apply"}, args...)...)
-				after, err := os.ReadFile(name)
-				require.NoError(t, err)
-				if code != exitFine {
-					require.Contains(t, []exitCode{exitUsage, exitNegative}, code, "%s %s: %s", name, args, stderr)
-					require.Equal(t, text, string(after), "%s %s: %s", name, args, stderr)
-					refused++
-					continue
-				}
-				same := strings.Fields(gpu)
-				for _, option := range strings.Fields(options) {
-					if strings.HasPrefix(option, "--gpus") || strings.HasPrefix(option, "--other-processes") {
-						same = append(same, option)
-					}
-				}
-				stderr, code = ask(append([]string{"smoke", name}, same...)...)
-				require.Equal(t, exitFine, code, "%s %s: %s\n%s", name, args, stderr, after)
-				written++
+	type applied struct{ name, options, gpu string }
+	var cases []applied
+	for i, name := range slices.Sorted(maps.Keys(appliedFiles)) {
+		for j, options := range appliedOptions {
+			gpus := []string{"--gpu=rtx-3090 --gpu-memory=2GiB", "--gpu=a100-40 --gpu-memory=9GiB"}
+			cases = append(cases, applied{name, options, gpus[(i+j)%2]})
+		}
+	}
+	for _, c := range sample.OfSlow(cases) {
+		text, gpu := appliedFiles[c.name], strings.Fields(c.gpu)
+		require.NoError(t, os.WriteFile(c.name, []byte(text), 0o600))
+		stderr, code := ask(slices.Concat([]string{"fit", c.name, "--apply"}, strings.Fields(c.options), gpu)...)
+		after, err := os.ReadFile(c.name)
+		require.NoError(t, err)
+		if code != exitFine {
+			require.Contains(t, []exitCode{exitUsage, exitNegative}, code, "%v: %s", c, stderr)
+			require.Equal(t, text, string(after), "%v: %s", c, stderr)
+			refused++
+			continue
+		}
+		same := append([]string{"smoke", c.name}, gpu...)
+		for _, option := range strings.Fields(c.options) {
+			if strings.HasPrefix(option, "--gpus") || strings.HasPrefix(option, "--other-processes") {
+				same = append(same, option)
 			}
 		}
+		stderr, code = ask(same...)
+		require.Equal(t, exitFine, code, "%v: %s\n%s", c, stderr, after)
+		written++
 	}
 	t.Logf("%d written, %d refused", written, refused)
 	require.Greater(t, written, 5)
