@@ -129,7 +129,8 @@ func (s *batchSearch) nextMultiple(ctx context.Context, known bool) (int, error)
 		need, fixed := s.need(one.Reserved), s.need(one.Fixed)
 		whole := float64(one.Batch) * float64(s.limit) / float64(need)
 		beside := secondRunShare * float64(one.Batch) * float64(s.limit-fixed) / float64(max(1, need-fixed))
-		return int(min(max(whole, beside), maxProportionalFactor*whole, float64(high*s.multiple))) / s.multiple, nil
+		expected := int(min(max(whole, beside), maxProportionalFactor*whole, float64(high*s.multiple))) / s.multiple
+		return max(low+1, expected), nil
 	}
 	predicted, err := s.predictNeed(ctx)
 	if err != nil {
