@@ -124,8 +124,9 @@ func (o *fitOptions) keepEffectiveBatch(m models.Model) ([]models.Settings, erro
 	}
 	batch, _ := o.c.config.values["batch"].(int64)
 	micro, _ := o.c.config.values["accumulate"].(int64)
-	if o.effectiveBatch == 0 && !o.c.flags.Changed("accumulate") && o.batch == 0 && batch*micro <= maxEffectiveBatch {
-		o.effectiveBatch = int(batch * micro)
+	n := batch * micro
+	if o.effectiveBatch == 0 && !o.c.flags.Changed("accumulate") && o.batch == 0 && n > 0 && n <= maxEffectiveBatch {
+		o.effectiveBatch = int(n)
 	}
 	written, err := s.ReadStages(o.apply.path(s), true)
 	if err != nil {

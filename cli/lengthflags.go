@@ -41,7 +41,12 @@ func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*e
 		f.batching = t.Batching()
 	}
 	if t := c.trainer; t != nil && !cmd.Flags().Changed("pad-to-multiple-of") {
-		f.multiple, _ = strconv.ParseInt(t.PadToMultiple(), 10, 64) // zero is refused
+		n, err := strconv.ParseInt(t.PadToMultiple(), 10, 64)
+		if err != nil {
+			return nil, usagef("%s: vprof cannot use %q for --pad-to-multiple-of; give the flag", t.File,
+				t.PadToMultiple())
+		}
+		f.multiple = n
 	}
 	if !slices.Contains(epoch.Batchings(), epoch.Batching(f.batching)) {
 		return nil, usagef("--batching: unknown %q; use padded, grouped or packed", f.batching)

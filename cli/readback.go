@@ -14,7 +14,6 @@ import (
 
 	"github.com/vprof/vprof/bench/advise/configfile"
 	"github.com/vprof/vprof/bench/advise/systems"
-	"github.com/vprof/vprof/bench/advise/trainers"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
@@ -88,7 +87,7 @@ func (f *applyFlags) readBack(
 	case s.Case.Model != c.Case.Model && !bytes.Equal(s.Case.Config, c.Case.Config):
 		return "", f.notInFile("model", s.Case.Model, c.Case.Model)
 	}
-	f.dropSettings(a, &s.Case.Case, &c.Case.Case)
+	dropSettings(a, &s.Case.Case, &c.Case.Case)
 	for _, d := range models.Differences(s.Case.Case, c.Case.Case) {
 		if d.Name != "stage" && d.A+d.B != "" { // all stages are judged
 			return "", f.notInFile(cmp.Or(d.Name, d.Label), d.A, d.B)
@@ -100,24 +99,17 @@ func (f *applyFlags) readBack(
 	return "vprof " + strings.Join(args, " "), nil
 }
 
-// dropSettings removes the settings in which the read case may differ from the choice: settings without an effect on
-// memory, and settings of the unedited trainer's file, since the trainer may derive others from the written values.
-func (f *applyFlags) dropSettings(a *app, read, choice *models.Case) {
+// dropSettings removes settings that may differ between the read case and the choice: without an effect on memory, or
+// zero in one and absent in the other.
+func dropSettings(a *app, read, choice *models.Case) {
 	m, _ := a.models().Lookup(choice.Model) // a model of a file has no settings without an effect
-	fixed, t := choice.Settings.Assignments(), f.trainer()
-	read.Settings, choice.Settings = maps.Clone(read.Settings), maps.Clone(choice.Settings)
-	for _, pair := range append(read.Settings.Assignments(), fixed...) {
-		name, _, _ := strings.Cut(pair, "=")
-		isInert := slices.ContainsFunc(m.Settings, func(s models.Setting) bool {
-			return s.Name == name && s.Inert != ""
+	for _, c := range []*models.Case{read, choice} {
+		c.Settings = maps.Clone(c.Settings)
+		maps.DeleteFunc(c.Settings, func(name string, value int64) bool {
+			return value == 0 || slices.ContainsFunc(m.Settings, func(s models.Setting) bool {
+				return s.Name == name && s.Inert != ""
+			})
 		})
-		isFiles := t != nil && slices.ContainsFunc(t.Settings, func(s trainers.Setting) bool {
-			return s.Flag == "set" && strings.HasPrefix(s.Value, name+"=") && slices.Contains(fixed, s.Value)
-		})
-		if isInert || isFiles || read.Settings[name] == choice.Settings[name] {
-			delete(read.Settings, name)
-			delete(choice.Settings, name)
-		}
 	}
 }
 

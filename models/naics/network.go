@@ -130,7 +130,7 @@ func newMixture(dim int64) *expertMixture {
 }
 
 // call records the mixture's forward. It returns the mixed states, the gate's probabilities and the chosen experts.
-// Texts are assumed to be spread evenly over the experts.
+// The recording assumes that the gate sends equally many texts to each expert.
 func (m *expertMixture) call(f *frame, x *tensor) (out, probs, idx *tensor) {
 	g := f.ModuleFrame(m, x)
 	logits := g.Bind(g.Call(m.Gate, x))

@@ -86,8 +86,8 @@ func (s *AdaptedLayer) adalora(f *frame, x *tensor) *tensor {
 	return result
 }
 
-// addOrthogonalPenalty adds the regularization of AdaLoraModel.forward to the loss: how far all layers' singular
-// vectors are from orthogonal.
+// addOrthogonalPenalty adds the regularization of AdaLoraModel.forward to the loss, which is larger the less
+// orthogonal the singular vectors of the layers are.
 func addOrthogonalPenalty(f *frame, sites []*AdaptedLayer, loss *tensor) {
 	g := f.FunctionFrame()
 	var sum, product, id *tensor

@@ -192,7 +192,7 @@ const (
 	minUnexplainedShare = 0.1
 )
 
-// UnexplainedBytes compares a peak with the step. It returns the bytes that the step does not explain, or zero, with the
+// UnexplainedBytes compares a peak with the step. It returns the bytes that the step does not explain, or zero, and the
 // finding. The finding's evidence is the comparison, also of a step that needs more than the peak.
 func (n *Step) UnexplainedBytes(seen Peak) (int64, report.Finding) {
 	need, what := n.allocated, "tensors held"

@@ -36,7 +36,7 @@ func CompareReleases(a, b string) int {
 // maxSegments is the number of numeric segments before a release's word; missing ones are 0: 1.2rc1 is 1.2.0.0.0.0rc1.
 const maxSegments = 6
 
-// releaseParts returns a release as a list of numbers whose lexicographic order is that of releases.
+// releaseParts returns a release as numbers. Of two releases, the later has the larger first number that differs.
 func releaseParts(release string) (all []int) {
 	release, _, _ = strings.Cut(strings.ToLower(release), "+")
 	for _, part := range releaseParser.FindAllString(release, -1) {

@@ -78,7 +78,7 @@ type Event struct {
 	Options []Option `json:"options"`
 
 	// For error: the exception that the script did not catch. For replaced: the kind (weights, data, tokenizer, kernel
-	// or tracker). For wanted: text is what the line requires.
+	// or tracker). For wanted: the text says what the line requires.
 	Kind      string `json:"kind"`
 	Text      string `json:"text"`
 	Traceback string `json:"traceback"`

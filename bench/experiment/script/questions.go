@@ -143,7 +143,7 @@ func batchNormWorkspace(pass string, given map[string]string) (int64, error) {
 }
 
 // parseConvolution parses a question about a convolution: pass, types, and tensors as sizes and strides. The number of
-// groups is the channels of x divided by the channels of w.
+// groups is the number of channels of x divided by the number in w.
 func parseConvolution(pass string, given map[string]string) (query.Question, error) {
 	var q query.Question
 	operation, known := operations[pass]

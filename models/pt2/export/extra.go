@@ -11,8 +11,8 @@ import (
 // extraVersion is the version of [Extra] that this package reads.
 const extraVersion = 1
 
-// Extra is what "vprof capture" observes of a model in Python and its exported graph lacks. Every field is optional.
-// Source lines ("model.py:30") are shown to users only.
+// Extra holds facts that "vprof capture" observes in Python and that the exported graph of the model lacks. Every field
+// is optional. Source lines ("model.py:30") are shown to users only.
 type Extra struct {
 	Version int `json:"version"`
 	// Dies lists when Python released the graph's values; nil if that was not observed.

@@ -14,7 +14,7 @@ const copyAlign = 16
 // copies of all groups.
 const concurrentGroups = 8
 
-// channelPadding is how an engine pads the channels of a group in its copies.
+// channelPadding says up to which number of channels an engine pads each group of its copies.
 type channelPadding uint8
 
 const (

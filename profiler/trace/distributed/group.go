@@ -214,8 +214,8 @@ func (g *ParamGroup) reshard() {
 	g.isUnsharded = false
 }
 
-// reshardAmongFewer reshards the whole parameters over fewer ranks than the shards (to_sharded_post_forward). The rank keeps a
-// copy of its part.
+// reshardAmongFewer reshards the whole parameters over fewer ranks than the shards (to_sharded_post_forward). The rank
+// keeps a copy of its part.
 func (g *ParamGroup) reshardAmongFewer() {
 	t, n := g.fsdp.tape, g.fsdp.options.ReshardRanks
 	t.NoGrad(func() {

@@ -82,8 +82,8 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads, fre
 	frame.End()
 }
 
-// divideByRanks records the division by the number of ranks if NCCL's average could overflow: by a part before, by the rest
-// after.
+// divideByRanks records the division by the number of ranks if NCCL's average could overflow: by a part before, by the
+// rest after.
 func divideByRanks(x *trace.Tensor, ranks int64, d trace.DType) {
 	if d == trace.F16 && ranks > 1 {
 		trace.Update("div__Scalar", 1, x)

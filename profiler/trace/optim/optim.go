@@ -150,7 +150,7 @@ var rules = map[Algorithm]rule{
 	None:            {init: initNothing, single: func(*Optimizer, *trace.Frame, *batch) {}},
 }
 
-// initNothing leaves the state empty, for algorithms without state on the device, or with state that the step allocates.
+// initNothing leaves the state empty, for algorithms without state on the device, or whose step allocates it.
 func initNothing(*Optimizer, *slot) {}
 
 // New returns the optimizer of the given configuration over groups of parameters. It updates, and has state for, only

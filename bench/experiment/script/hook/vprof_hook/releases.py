@@ -23,6 +23,9 @@ DROPPED = frozenset("""warmup_ratio logging_dir overwrite_output_dir save_safete
 # Arguments that earlier releases of timm's schedulers of learning rates took.
 SCHEDULES = {"t_mul": "cycle_mul", "decay_rate": "cycle_decay"}
 
+# The argument of trainers for a tokenizer until transformers 5, and its present name.
+TOKENIZER = {"tokenizer": "processing_class"}
+
 
 def note(owner, old, new):
     placeholders.replaced("setting", "%s of %s" % (old, owner), "passed on as %s" % new if new else "dropped, as the installed release does not take it")
@@ -111,7 +114,7 @@ def translated(words, known):
 
 def watch_trainer(module):
     """Called when transformers.trainer has been imported."""
-    taking(module.Trainer, renaming({"tokenizer": "processing_class"}))
+    taking(module.Trainer, renaming(TOKENIZER))
 
 
 def watch_models(module):
@@ -131,15 +134,13 @@ def watch_models(module):
 
 def watch_sft(module):
     """Called when trl.trainer.sft_trainer has been imported: the trainer took arguments that its SFTConfig has now."""
+    taking(module.SFTTrainer, renaming(TOKENIZER))
     real = module.SFTTrainer.__init__
     names = {"dataset_text_field": "dataset_text_field", "max_seq_length": "max_length", "packing": "packing", "dataset_num_proc": "dataset_num_proc"}
 
     @functools.wraps(real)
     def init(self, *args, **kwargs):
         moved = {names[name]: kwargs.pop(name) for name in names if name in kwargs}
-        if "tokenizer" in kwargs:
-            note("SFTTrainer", "tokenizer", "processing_class")
-            kwargs["processing_class"] = kwargs.pop("tokenizer")
         if moved:
             config = kwargs.get("args") or module.SFTConfig("trainer_output")
             kwargs["args"] = config if isinstance(config, module.SFTConfig) else module.SFTConfig(**config.to_dict())
