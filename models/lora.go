@@ -13,8 +13,7 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// LoRA describes adapters of a frozen model: low-rank ones as in peft.LoraConfig, or adapters of another peft
-// method.
+// LoRA describes adapters of a frozen model: low-rank ones as in peft.LoraConfig, or adapters of another peft method.
 type LoRA struct {
 	// Method is another peft method than LoRA, and Options are the keys that only its configuration has. Rank, Alpha
 	// and Dropout apply to LoRA alone.

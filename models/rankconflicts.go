@@ -10,8 +10,7 @@ import (
 // isSharded reports whether ranks shard the weights, the gradients or the optimizer state.
 func (k *subject) isSharded() bool { return k.Strategy != nil && k.s.Name != DDP }
 
-// rankConflicts are numbers of GPUs without a strategy, and strategies that a model or another option does not
-// support.
+// rankConflicts are numbers of GPUs without a strategy, and strategies that a model or another option does not support.
 var rankConflicts = []Conflict{
 	refuse("strategy", "gpus", func(k *subject) bool { return k.Strategy == nil && k.GPUs > 1 },
 		"{gpus} GPUs need a strategy, one of ddp, fsdp1, fsdp2, tp, zero1, zero2, zero3, pp, device-map"),

@@ -82,9 +82,8 @@ type OutputLoss struct {
 }
 
 // ChunkedLoss records LinearCrossEntropyLoss of torchtune 0.7 (torchtune/modules/loss/cross_entropy_loss.py).
-// tensor_split splits the tokens, and the logits of one chunk exist at a time. Autograd keeps each chunk's
-// log-softmax, so only the logits and their copies are saved. All labels count, also each row's last, which torchtune
-// leaves out.
+// tensor_split splits the tokens, and the logits of one chunk exist at a time. Autograd keeps each chunk's log-softmax,
+// so only the logits and their copies are saved. All labels count, also each row's last, which torchtune leaves out.
 func (l OutputLoss) ChunkedLoss(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
 	t, g := f.Tape(), f.FunctionFrame(x, labels)
 	if !l.Unshifted {

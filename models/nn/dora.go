@@ -101,8 +101,7 @@ func (l *LoRALinear) loraWeight(f *trace.Frame) *trace.Tensor {
 	return g.Return(g.Bind(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1)))
 }
 
-// SupportsDoRA reports whether vprof can record the adapter's DoRA magnitude. Adapters without a magnitude always
-// pass.
+// SupportsDoRA reports whether vprof can record the adapter's DoRA magnitude. Adapters without a magnitude always pass.
 func SupportsDoRA(a Adapter) bool {
 	l, ok := a.(*LoRALinear)
 	if !ok {

@@ -99,8 +99,7 @@ func toFloat8(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return g.Return(g.Bind(scaled.Clamp()).FilledLike("to_dtype", float8))
 }
 
-// float8Matmul multiplies [m, k] by [k, n]. It first copies a if it is not row-major, and b if it is not
-// column-major.
+// float8Matmul multiplies [m, k] by [k, n]. It first copies a if it is not row-major, and b if it is not column-major.
 func float8Matmul(f *trace.Frame, a, b *trace.Tensor, d trace.DType) *trace.Tensor {
 	return f.Tape().ProductBySubclass(func() *trace.Tensor {
 		g := f.FunctionFrame(a, b)

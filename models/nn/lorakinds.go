@@ -2,8 +2,7 @@ package nn
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// LoRAEmbedding is peft's lora.Embedding with one adapter: a frozen table, and a trained low-rank table with a
-// matrix.
+// LoRAEmbedding is peft's lora.Embedding with one adapter: a frozen table, and a trained low-rank table with a matrix.
 type LoRAEmbedding struct {
 	Module
 	BaseLayer *Embedding

@@ -8,8 +8,7 @@ import (
 )
 
 // ParamWrapper is peft's lora.ParamWrapper with one adapter: two low-rank matrices for a parameter, with a rank for
-// each expert. During the module's forward, the parameter's attribute returns the parameter plus the adapter's
-// product.
+// each expert. During the module's forward, the parameter's attribute returns the parameter plus the adapter's product.
 type ParamWrapper struct {
 	Module
 	LoraA *Linear `torch:"lora_A.default"`

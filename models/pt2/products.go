@@ -9,9 +9,8 @@ import (
 )
 
 // castProducts inserts casts to the weight's data type where a module has computed in fp32, multiplies by a weight of
-// its own, and passes the product to a linear layer. In half precision a linear layer rejects fp32, so the model's
-// code casts under a condition that was false during export, as T5's norm does: if self.weight.dtype in [float16,
-// bfloat16].
+// its own, and passes the product to a linear layer. In half precision a linear layer rejects fp32, so the model's code
+// casts under a condition that was false during export, as T5's norm does: if self.weight.dtype in [float16, bfloat16].
 func castProducts(p *export.Program) {
 	weights := map[int32]bool{}
 	for i := range p.Inputs {
@@ -104,8 +103,7 @@ func isUsedByLinearOnly(p *export.Program, u valueUses, v int32) bool {
 	return found
 }
 
-// castTrace returns a stack trace for an inserted cast, as if the product's line were y =
-// y.to(self.weight.dtype).
+// castTrace returns a stack trace for an inserted cast, as if the product's line were y = y.to(self.weight.dtype).
 func castTrace(trace []export.Frame) []export.Frame {
 	out := slices.Clone(trace)
 	last := &out[len(out)-1]

@@ -85,8 +85,7 @@ func addCaseAdapters(task Task, c models.Case) ([]nn.Adapter, error) {
 	return made, nil
 }
 
-// savedLayers returns pointers to the layers of which a copy is trained: those with the given names and the task's
-// own.
+// savedLayers returns pointers to the layers of which a copy is trained: those with the given names and the task's own.
 func savedLayers(a Adaptable, names []string) (saved []*nn.Layer, missing []string) {
 	saved, missing = nn.LayerFields(a.Model(), names)
 	return lists.Union(saved, a.LayersToSave()...), missing

@@ -13,7 +13,7 @@ type Split uint8
 
 // The splits of a weight [out, in].
 const (
-	// Whole is a weight that every rank has all of.
+	// Whole gives every rank the whole weight.
 	Whole Split = iota
 	// ByColumn gives each rank some of the outputs (ColwiseParallel, Shard(0)): the
 	// gradient of the input is the sum over the ranks.
@@ -33,9 +33,9 @@ type Sharing struct {
 	// are gathered before a layer that is split by column, unless the enclosing module did so (Inside), and sums over
 	// the ranks are scattered by tokens. Every rank then has a part of a Whole parameter's gradient.
 	Tokens, Inside bool
-	// Gathered gives all ranks all outputs of a layer that is split by column.
+	// Gathered reports whether a layer that is split by column gathers the outputs of all ranks.
 	Gathered bool
-	// InPlace makes a layer that is split by row sum its output in place without autograd.
+	// InPlace reports whether a layer that is split by row sums its output over the ranks in place, without autograd.
 	InPlace bool
 }
 
@@ -48,7 +48,7 @@ func (x *Tensor) ShareAmong(s Sharing) {
 	t.ranks.splits[x] = s
 }
 
-// SplitLike copies the sharding of y, which x replaces, to x.
+// SplitLike copies the sharding of y to x, a parameter that replaces y.
 func (x *Tensor) SplitLike(y *Tensor) {
 	t := x.tape
 	if of, split := t.ranks.splits[y]; split {
@@ -57,8 +57,8 @@ func (x *Tensor) SplitLike(y *Tensor) {
 	}
 }
 
-// parallelLinear records a linear layer under parallelize_module, whose weight is a DTensor. Its
-// input and output are plain tensors, or DTensors that the rank has a part of.
+// parallelLinear records a linear layer under parallelize_module, whose weight is a DTensor. Its input and output are
+// plain tensors, or DTensors of which the rank holds a shard.
 func (x *Tensor) parallelLinear(weight, bias *Tensor, of Sharing) *Tensor {
 	f := x.tape.functionFrame()
 	f.Bind(x)
@@ -95,14 +95,14 @@ func (x *Tensor) fromReplicas(ranks int64) *Tensor {
 	})
 }
 
-// Local records to_local() of x, a DTensor, for code without ranks, whose backward ends before the gradient reaches x.
+// Local records x.to_local() of a DTensor x whose result is used outside of autograd: backward never reaches x.
 func (x *Tensor) Local() *Tensor {
 	return x.viewAs("_ToTorchTensor", "_ToTorchTensorBackward", x.layout, x.offset, func(b *Gradients) {
 		b.Set(0, b.Grad)
 	})
 }
 
-// SumInPlace records _AllReduceForward of transformers: the sum over the ranks replaces x.
+// SumInPlace records the forward of transformers' _AllReduceForward: it replaces x by the sum over the ranks.
 func (x *Tensor) SumInPlace(ranks int64) *Tensor {
 	x.tape.Collective(program.AllReduce, ranks, x, x)
 	return x.viewAs("_AllReduceForward", "_AllReduceForwardBackward", x.layout, x.offset, func(b *Gradients) {
@@ -110,7 +110,8 @@ func (x *Tensor) SumInPlace(ranks int64) *Tensor {
 	})
 }
 
-// SumGradient records _AllReduceBackward of transformers: x, whose gradient the sum over the ranks replaces.
+// SumGradient records transformers' _AllReduceBackward: the result is x; in backward, the sum over the ranks replaces
+// the gradient.
 func (x *Tensor) SumGradient(ranks int64) *Tensor {
 	return x.viewAs("_AllReduceBackward", "_AllReduceBackwardBackward", x.layout, x.offset, func(b *Gradients) {
 		g := b.Grad.Contiguous()
@@ -119,8 +120,8 @@ func (x *Tensor) SumGradient(ranks int64) *Tensor {
 	})
 }
 
-// OwnRows records redistribute(Shard(0)) of rows that all ranks have, and to_local(): a copy of the rank's rows.
-// Backward gathers their gradient.
+// OwnRows records redistribute(Shard(0)) and to_local() of a tensor that all ranks hold: a copy of the rank's rows.
+// Backward gathers the rows' gradient from all ranks.
 func (x *Tensor) OwnRows(ranks int64) *Tensor {
 	rows := x.shape[0]
 	return x.redistributed("split", func(x *Tensor) *Tensor { return x.ownRows(ranks) },
@@ -148,7 +149,8 @@ func (x *Tensor) allRows(ranks, rows int64) *Tensor {
 	return f.Return(all)
 }
 
-// sumOverRanks records redistribute(Replicate()) of a part of a sum, and to_local().
+// sumOverRanks records redistribute(Replicate()) and to_local() of x, the rank's summand (a DTensor with placement
+// Partial).
 func (x *Tensor) sumOverRanks(ranks int64) *Tensor {
 	return x.redistributed("all_reduce", func(x *Tensor) *Tensor { return x.reduced(ranks) },
 		func(g *Tensor) *Tensor { return g })
@@ -162,16 +164,16 @@ func (x *Tensor) redistributed(op string, forward, back func(*Tensor) *Tensor) *
 	return c.End(y.SetGradFn("RedistributeBackward", inputs{x}, nil, func(b *Gradients) { b.Set(0, back(b.Grad)) }))
 }
 
-// reduced records _c10d_functional.all_reduce: a copy that is reduced in place. The compute stream waits for the
-// reduction.
+// reduced records _c10d_functional.all_reduce: x is copied, and the copy is reduced in place. The compute stream waits
+// for the reduction.
 func (x *Tensor) reduced(ranks int64) *Tensor {
 	y := x.CloneContiguous()
 	x.tape.Collective(program.AllReduce, ranks, y, y)
 	return y
 }
 
-// parallelEmbedding records an embedding layer whose rows ranks share. Tokens of other ranks are
-// looked up as the first row, and their results are zeroed before the sum over the ranks.
+// parallelEmbedding records an embedding layer whose rows are sharded over ranks. Tokens whose rows are on other ranks
+// are looked up as the first row, and their results are zeroed before the sum over the ranks.
 func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
 	t := x.tape
 	f := t.functionFrame()
@@ -198,7 +200,8 @@ func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
 	}, back))
 }
 
-// ownIndices records _MaskPartial._partition_value: which of indices other ranks have, and the indices as in the rank.
+// ownIndices records _MaskPartial._partition_value: the mask of indices whose rows are on other ranks, and the indices
+// relative to the rank's first row.
 func (f *Frame) ownIndices(indices *Tensor) (mask, own *Tensor) {
 	g := f.FunctionFrame(indices)
 	low := g.Bind(indices.GtScalar())
@@ -212,8 +215,8 @@ func (f *Frame) ownIndices(indices *Tensor) (mask, own *Tensor) {
 	return g.ReturnPair(mask, own)
 }
 
-// OwnGradient returns the gradient of x that fully_shard uses where the ranks of another group
-// share x: g, or its redistribution.
+// OwnGradient returns the gradient that fully_shard uses for x, a parameter that the ranks of another group share: g,
+// or its redistribution.
 func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
 	of, shared := x.tape.ranks.splits[x]
 	switch {
@@ -228,23 +231,23 @@ func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
 	return g
 }
 
-// misfit returns the error for a model whose shapes do not fit a rank's part of a weight.
+// misfit returns the error for a model whose dimensions (what) do not match a rank's shard of a weight.
 func misfit(what string) error {
 	return fmt.Errorf("a rank's part of the linear layers does not fit the model's shapes (%s); use a number of ranks "+
 		"that divides the heads of query, key and value, or name other layers with col= and row=",
 		strings.TrimPrefix(what, "trace: "))
 }
 
-// CrossEntropyAmong records torch.nn.functional.cross_entropy of logits [rows, classes] in fp32
-// under torch.distributed.tensor.parallel.loss_parallel, where the rank has a part of the
-// classes. The Python handlers of its loss.py replace the operators.
+// CrossEntropyAmong records torch.nn.functional.cross_entropy of fp32 logits [rows, classes] under
+// torch.distributed.tensor.parallel.loss_parallel, with the classes sharded over the ranks. The Python handlers in
+// PyTorch's loss.py replace the operators.
 func (x *Tensor) CrossEntropyAmong(target *Tensor, ranks int64) *Tensor {
 	c := x.tape.Begin("cross_entropy_loss", x, target)
 	return c.End(c.Bind(x.logSoftmaxAmong(ranks)).nllAmong(target, ranks))
 }
 
-// logSoftmaxAmong records DTensor's _log_softmax_handler. Its backward passes on the gradient that the backward of the
-// loss computes.
+// logSoftmaxAmong records DTensor's _log_softmax_handler. Its backward passes the incoming gradient on unchanged,
+// because the backward of the loss already computes the gradient of the logits.
 func (x *Tensor) logSoftmaxAmong(ranks int64) *Tensor {
 	t := x.tape
 	var y *Tensor
@@ -261,7 +264,7 @@ func (x *Tensor) logSoftmaxAmong(ranks int64) *Tensor {
 	return y.SetGradFn("LogSoftmaxBackward0", inputs{x}, saves{y}, func(b *Gradients) { b.Set(0, b.Grad) })
 }
 
-// nllAmong records _nll_loss_forward_handler with the mean as reduction, x [rows, classes].
+// nllAmong records _nll_loss_forward_handler with mean reduction; x is [rows, classes].
 func (x *Tensor) nllAmong(target *Tensor, ranks int64) *Tensor {
 	t := x.tape
 	var y, total *Tensor
@@ -286,7 +289,7 @@ func (x *Tensor) nllAmong(target *Tensor, ranks int64) *Tensor {
 	})
 }
 
-// nllAmongBackward records _nll_loss_and_log_softmax_backward of x, the logarithms of the softmax.
+// nllAmongBackward records _nll_loss_and_log_softmax_backward; x holds log-probabilities.
 func (x *Tensor) nllAmongBackward(grad, target, total *Tensor) *Tensor {
 	t := x.tape
 	f := t.functionFrame(grad, x, target, total)

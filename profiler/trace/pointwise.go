@@ -18,8 +18,8 @@ func (x *Tensor) mapWithoutGrad(op string, flops int64) *Tensor {
 	return c.End(c.t.Map(op, x.dtype, flops, x))
 }
 
-// Operations per element of functions that are no rows, as in operators.txt. Elementwise kernels wait for memory on
-// every GPU of the catalog, so a count off by a factor of two changes no estimate.
+// Operations per element of functions without a row in operators.txt, counted as there. Elementwise kernels wait for
+// memory on every GPU of the catalog, so a count off by a factor of two changes no estimate.
 const (
 	rootFLOPs           = 4
 	transcendentalFLOPs = 8
@@ -46,7 +46,7 @@ func (x *Tensor) IsFinite() *Tensor {
 	return c.End(x.compare("eq_Tensor", x).Mul(bounded))
 }
 
-// The functions that models call by name. All others are called by [Tensor.Unary].
+// Functions of one tensor that models written in Go call by name. All others are called by [Tensor.Unary].
 
 // Exp records torch.exp.
 func (x *Tensor) Exp() *Tensor { return x.Unary("exp") }
@@ -111,7 +111,7 @@ func (x *Tensor) LeakyReLU() *Tensor { return x.Unary("leaky_relu") }
 // LeakyReLUInPlace records x.leaky_relu_().
 func (x *Tensor) LeakyReLUInPlace() *Tensor { return operatorIndex["leaky_relu_"].CallInPlace(x) }
 
-// conjugated records x.conj() as a product takes it: complex numbers are copied.
+// conjugated records the x.conj() of a product's factor: complex numbers are copied.
 func (x *Tensor) conjugated() *Tensor {
 	if x.dtype != C64 {
 		return x

@@ -6,11 +6,11 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// PoolArgs are the arguments of a pooling, one number per spatial dimension or
-// a single one for all. Stride is the kernel's size if it is not given.
+// PoolArgs are the arguments of a pooling operator: one number per spatial dimension, or a single one for all. An empty
+// Stride means the size of the kernel.
 type PoolArgs struct {
 	Kernel, Stride, Padding, Dilation []int64
-	// Ceil rounds the output size up.
+	// Ceil is ceil_mode: the output size is rounded up.
 	Ceil bool
 }
 
@@ -38,15 +38,16 @@ func (a PoolArgs) OutShape(x *Tensor) []int64 {
 	return shape
 }
 
-// resized returns the shape of x with other sizes of the last dimensions.
+// resized returns the shape of x with sizes in place of its last dimensions.
 func (x *Tensor) resized(sizes []int64) []int64 {
 	return slices.Concat(x.shape[:len(x.shape)-len(sizes)], sizes)
 }
 
-// Window returns the number of inputs that make one output.
+// Window returns the number of input elements that are reduced to one output element.
 func (a PoolArgs) Window(x *Tensor) int64 { return Numel(Spatial(a.Kernel, len(x.shape)-2, 1)) }
 
-// flat gives the arguments of a one-dimensional pooling over images of height one.
+// flat returns the arguments of the same pooling of images with a height of one, as PyTorch runs one-dimensional
+// pooling.
 func (a PoolArgs) flat() PoolArgs {
 	two := func(v []int64, first int64) []int64 {
 		if len(v) == 0 {
@@ -71,7 +72,8 @@ func (x *Tensor) MaxPool(args PoolArgs) *Tensor {
 	return x.pool(&maxPoolNames, args, (*Tensor).maxPool)
 }
 
-// pool records a pooling of a name for each number of dimensions; one dimension is an image of height one.
+// pool records a pooling operator; names has its name for each number of spatial dimensions. With one dimension, x is
+// pooled as an image of height one.
 func (x *Tensor) pool(names *[4]string, args PoolArgs, pool func(x *Tensor, args PoolArgs) *Tensor) *Tensor {
 	dims := len(x.shape) - 2
 	c := x.tape.Begin(names[dims], x)
@@ -109,7 +111,8 @@ func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
 	return c.EndPair(x.adaptiveMaxPool(shape))
 }
 
-// adaptiveMaxPool keeps the layout of x, but its kernels need contiguous tensors and copy others there and back.
+// adaptiveMaxPool records adaptive_max_pool2d or 3d. The result has the layout of x, but the kernels need contiguous
+// tensors, so others are copied before and after.
 func (x *Tensor) adaptiveMaxPool(shape []int64) (y, indices *Tensor) {
 	c := x.tape.Begin("adaptive_max_pool2d", x)
 	last := x.SuggestsChannelsLast()
@@ -160,7 +163,7 @@ func (x *Tensor) poolWithIndices(args PoolArgs) (y, indices *Tensor) {
 	return c.EndPair(y, indices)
 }
 
-// unpool sends each gradient to where its maximum came from.
+// unpool records the backward of max pooling, which adds each gradient to the element that was the maximum.
 func (g *Tensor) unpool(x, indices *Tensor, last bool) *Tensor {
 	c := g.tape.Begin("max_pool_with_indices_backward", g)
 	gx := c.Bind(c.t.AllocIn(x.dtype, x.shape, x.SuggestsChannelsLast()))
@@ -179,7 +182,7 @@ func (x *Tensor) AvgPool(args PoolArgs) *Tensor {
 	})
 }
 
-// meanPool returns a pooling whose backward spreads the gradient evenly.
+// meanPool records a pooling whose backward distributes the gradient equally over each window.
 func (x *Tensor) meanPool(node string, shape []int64, window int64) *Tensor {
 	t := x.tape
 	c := t.Begin("avg_pool", x)
@@ -212,7 +215,7 @@ func (x *Tensor) AdaptiveAvgPool(sizes ...int64) *Tensor {
 	return c.End(x.adaptiveAvgPool(sizes))
 }
 
-// adaptiveAvgPool records the pooling, a mean over the image for a single value.
+// adaptiveAvgPool records adaptive_avg_pool2d or 3d; a result of one value per channel is recorded as a mean.
 func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
 	c := x.tape.Begin("adaptive_avg_pool2d_symint", x)
 	shape := x.resized(sizes)
@@ -226,8 +229,8 @@ func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
 	return c.End(y)
 }
 
-// MaxUnpool records max_unpool2d or 3d to the given spatial sizes: x at the given indices, zeros elsewhere. Its kernels
-// need contiguous tensors.
+// MaxUnpool records max_unpool2d or 3d to the given spatial sizes: the elements of x are written at the given indices,
+// among zeros. The kernels need contiguous tensors.
 func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 	t := x.tape
 	c := t.Begin("max_unpool", x, indices)

@@ -32,7 +32,7 @@ func powBackward(grad, self *Tensor, e float64) *Tensor {
 	return c.End(grad.Mul(slope))
 }
 
-// PowTensor records x ** e for a tensor e.
+// PowTensor records x ** e for an exponent that is a tensor.
 func (x *Tensor) PowTensor(e *Tensor) *Tensor { return operatorIndex["pow.Tensor_Tensor"].Call(x, e) }
 
 // powBaseGrad records pow_backward_self.
@@ -53,7 +53,7 @@ func powExponentGrad(grad, self, exponent, result *Tensor) *Tensor {
 	return c.End(grad.Mul(Where(cond, zero, slope)))
 }
 
-// NumberPow records number ** x. It also fills a double on the device. Autocast runs it in fp32.
+// NumberPow records number ** x. It also allocates a double for the number on the device. Autocast runs it in fp32.
 func (x *Tensor) NumberPow(n Number) *Tensor {
 	c := x.tape.Begin("pow_Scalar", x)
 	c.CastToFP32(&x)
@@ -85,7 +85,7 @@ func (x *Tensor) PowInPlace(e float64) *Tensor {
 // SquareInPlace records x.square_().
 func (x *Tensor) SquareInPlace() *Tensor { return x.PowInPlace(2) }
 
-// Atan2 records torch.atan2(x, y). Autocast gives both the wider type.
+// Atan2 records torch.atan2(x, y). Autocast casts both to the wider type.
 func (x *Tensor) Atan2(y *Tensor) *Tensor {
 	c := x.tape.Begin("atan2", x, y)
 	c.Promote(&x, &y)

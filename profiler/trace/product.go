@@ -64,7 +64,7 @@ func shouldFold(a, b *Tensor) bool {
 	n := len(large.shape)
 	shape, strides := large.shape, large.strides
 	if large == b {
-		// t1 is the transposed matrix: its last two dimensions change places.
+		// t1 is the transposed matrix: its last two dimensions are swapped.
 		shape, strides = append([]int64(nil), shape...), append([]int64(nil), strides...)
 		shape[n-1], shape[n-2] = shape[n-2], shape[n-1]
 		strides[n-1], strides[n-2] = strides[n-2], strides[n-1]
@@ -77,7 +77,7 @@ func shouldFold(a, b *Tensor) bool {
 	return true
 }
 
-// foldedProduct multiplies a batch with one matrix or vector.
+// foldedProduct records the product of a batch and one matrix or vector, with the batch folded into rows.
 func (c *Call) foldedProduct(a, b *Tensor) *Tensor {
 	transposed := len(b.shape) > len(a.shape)
 	large, small := a, b
@@ -101,8 +101,8 @@ func (c *Call) foldedProduct(a, b *Tensor) *Tensor {
 	return y
 }
 
-// broadcastProduct multiplies two batches, whose batch dimensions are
-// broadcast; where strides do not allow a view this copies.
+// broadcastProduct records the product of two batches, whose batch dimensions are broadcast. Batches whose strides do
+// not allow a view are copied.
 func (c *Call) broadcastProduct(a, b *Tensor) *Tensor {
 	vectorLeft, vectorRight := len(a.shape) == 1, len(b.shape) == 1
 	rows, k, cols := int64(1), a.Size(-1), int64(1)
@@ -135,10 +135,10 @@ func (c *Call) broadcastProduct(a, b *Tensor) *Tensor {
 	return left.BMMUncast(right).unsafeView(append(shape, cols))
 }
 
-// BatchShape returns the common batch dimensions of two tensors of matrices.
+// BatchShape returns the batch dimensions of the product of a and b: all dimensions but the last two, broadcast.
 func (a *Tensor) BatchShape(b *Tensor) []int64 { return broadcast(a.lead(), b.lead()) }
 
-// lead returns the batch dimensions of x, for broadcasting.
+// lead returns a tensor with only the batch dimensions of x, for broadcasting.
 func (x *Tensor) lead() *Tensor {
 	n := max(len(x.shape)-2, 0)
 	return &Tensor{layout: x.tape.layout(x.shape[:n], x.strides[:n])}
@@ -188,8 +188,8 @@ func (a *Tensor) Outer(b *Tensor) *Tensor {
 	return c.End(a.AsShape([]int64{a.shape[0], 1}).Mul(b))
 }
 
-// ScaledMM records torch._scaled_mm of matrices in 8-bit floats, [m, k] by rows and [k, n] by
-// columns, each with one scale: a result of type d, by cuBLASLt. Autograd does not look.
+// ScaledMM records torch._scaled_mm of 8-bit float matrices, [m, k] by rows and [k, n] by columns, with one scale each.
+// The result has type d; the kernel is cuBLASLt's. There is no autograd node.
 func ScaledMM(a, b *Tensor, d DType) *Tensor {
 	c := a.tape.Begin("_scaled_mm", a, b)
 	m, k, n := a.shape[0], a.shape[1], b.shape[1]
@@ -213,7 +213,7 @@ func (x *Tensor) AddMV(a, v *Tensor) *Tensor {
 	)))
 }
 
-// AddBMM records torch.addbmm(x, a, b): x and the sum of all products of a batch.
+// AddBMM records torch.addbmm(x, a, b): x plus the sum of a batch's products.
 func (x *Tensor) AddBMM(a, b *Tensor) *Tensor {
 	c := x.tape.Begin("addbmm", x, a, b)
 	c.CastToLower(&x, &a, &b)
@@ -232,7 +232,7 @@ func (x *Tensor) AddBMM(a, b *Tensor) *Tensor {
 	)))
 }
 
-// TensorDot records torch.tensordot(a, b, (dims of a, dims of b)): one product of matrices.
+// TensorDot records torch.tensordot(a, b, (da, db)), which is computed as one matrix product.
 func (a *Tensor) TensorDot(b *Tensor, da, db []int) *Tensor {
 	c := a.tape.Begin("tensordot", a, b)
 	da, db = WrapDims(len(a.shape), da), WrapDims(len(b.shape), db)
@@ -275,7 +275,7 @@ func (x *Tensor) Kron(y *Tensor) *Tensor {
 	return c.End(product.unsafeView(shape))
 }
 
-// AddR records torch.addr(x, a, b): x and the outer product of two vectors.
+// AddR records torch.addr(x, a, b): x plus the outer product of the vectors a and b.
 func (x *Tensor) AddR(a, b *Tensor) *Tensor {
 	c := x.tape.Begin("addr", x, a, b)
 	y := c.t.Alloc(x.dtype, a.shape[0], b.shape[0])
@@ -297,11 +297,11 @@ func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
 		saves{tensorIf(x.requiresGrad, weight), tensorIf(weight.requiresGrad, x), ends}, groupedBackward))
 }
 
-// GroupsProducts reports whether grouped_mm runs on the GPU.
+// GroupsProducts reports whether grouped_mm has a kernel for the GPU (compute capability 8.0 or higher).
 func (t *Tape) GroupsProducts() bool { return t.atLeast(80) }
 
 // GroupedMMFallback records transformers' operator grouped_mm_fallback: x [rows, in] times weight [groups, in, out],
-// one product after the other into one result. Both gradients are computed, needed or not.
+// one matrix product per group into one result. Backward computes both gradients even if one is not needed.
 func (x *Tensor) GroupedMMFallback(weight, ends *Tensor) *Tensor {
 	t := x.tape
 	c := t.Begin("grouped_mm_fallback", x, weight, ends)
@@ -318,14 +318,15 @@ func (x *Tensor) GroupedMMFallback(weight, ends *Tensor) *Tensor {
 		}))
 }
 
-// intoGroups multiplies a and b group by group into y, as mm(out=) does; inner is how long the sums are.
+// intoGroups records a matrix product per group of a and b, written into y (mm with out=); inner is the length of the
+// sums.
 func (t *Tape) intoGroups(y, a, b *Tensor, inner int64) {
 	t.UseBLAS()
 	t.Launch(program.Matmul, 2*y.numel*inner, []*Tensor{y}, []*Tensor{a, b})
 }
 
-// groupedBackward follows _grouped_mm_mat2_backward and _grouped_mm_mat1_backward: the
-// gradient of the weight is laid out as the weight is.
+// groupedBackward records _grouped_mm_mat2_backward and _grouped_mm_mat1_backward. The weight's gradient has the
+// weight's layout.
 func groupedBackward(w *Gradients) {
 	t := w.Grad.tape
 	if w.Needs(1) {
@@ -345,8 +346,8 @@ func groupedBackward(w *Gradients) {
 	}
 }
 
-// groupedProduct multiplies a and b group by group into a result of a shape, whose rows
-// begin at multiples of 16 bytes (create_grouped_gemm_output_tensor).
+// groupedProduct records the products of all groups of a and b. Rows of the result begin at multiples of 16 bytes
+// (create_grouped_gemm_output_tensor).
 func (t *Tape) groupedProduct(a, b *Tensor, shape ...int64) *Tensor {
 	last := shape[len(shape)-1]
 	align := 16 / a.dtype.Size()

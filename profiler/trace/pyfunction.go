@@ -2,20 +2,21 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// Function is a torch.autograd.Function: Python code that autograd does not look
-// into, with a backward of its own. Inputs and results may be nil.
+// Function is a torch.autograd.Function: Python code with its own backward, whose operators autograd does not record.
+// Inputs and results may be nil.
 type Function struct {
-	// Name is the name of its node: "MatMul4BitBackward".
+	// Name is the class of the autograd node, such as "MatMul4BitBackward".
 	Name string
 	// Forward runs without autograd. Its frame holds the inputs by name.
 	Forward func(f *Frame, ctx *FunctionContext, inputs []*Tensor) []*Tensor
-	// Backward gives a gradient for each input, nil for none. Its frame holds the incoming gradients by name.
+	// Backward returns a gradient for each input; nil means none. Its frame holds the incoming gradients by name.
 	Backward func(f *Frame, ctx *FunctionContext, grads []*Tensor) []*Tensor
-	// AMP marks a Function with custom_fwd and custom_bwd, whose backward runs under the autocast of forward.
+	// AMP reports whether forward and backward have the decorators custom_fwd and custom_bwd: backward runs under the
+	// autocast state of forward.
 	AMP bool
 }
 
-// FunctionContext is the ctx of a [Function].
+// FunctionContext is the ctx argument of a [Function]'s forward and backward.
 type FunctionContext struct {
 	needs []bool
 	saved []*Tensor
@@ -37,23 +38,23 @@ func (c *FunctionContext) SaveForBackward(xs ...*Tensor) {
 	c.saved = xs
 }
 
-// Saved records ctx.saved_tensors[i], in backward.
+// Saved returns ctx.saved_tensors[i] in backward.
 func (c *FunctionContext) Saved(i int) *Tensor { return c.saved[i] }
 
-// Drop releases the i-th saved tensor in backward, as compiled code does after its last use.
+// Drop releases the i-th saved tensor in backward, as code compiled by torch.compile does after its last use.
 func (c *FunctionContext) Drop(i int) { c.drop(i) }
 
-// Keep records ctx.name = x: an attribute, which saved-tensor hooks ignore and which lives as long as the node.
+// Keep records ctx.name = x: an attribute, which lives as long as the node and which saved-tensor hooks do not replace.
 func (c *FunctionContext) Keep(xs ...*Tensor) {
 	for _, x := range xs {
 		c.attrs = append(c.attrs, x.Retain())
 	}
 }
 
-// Attribute returns the i-th attribute.
+// Attribute returns the i-th tensor that [FunctionContext.Keep] stored.
 func (c *FunctionContext) Attribute(i int) *Tensor { return c.attrs[i] }
 
-// Take returns the i-th attribute and releases it from the context (ctx.name = None); the frame holds it from now on.
+// Take removes the i-th attribute from the context (ctx.name = None) and returns it; the frame holds it from now on.
 func (c *FunctionContext) Take(f *Frame, i int) *Tensor {
 	x := f.Bind(c.attrs[i])
 	c.attrs[i] = nil
@@ -61,13 +62,13 @@ func (c *FunctionContext) Take(f *Frame, i int) *Tensor {
 	return x
 }
 
-// release releases the tensors that forward saved in the context.
+// release releases the tensors that forward passed to SaveForBackward.
 func (c *FunctionContext) release() {
 	releaseAll(c.saved)
 	c.saved = nil
 }
 
-// Apply records fn.apply(*inputs).
+// Apply records fn.apply(*inputs) and returns its results.
 func (f *Frame) Apply(fn *Function, inputs ...*Tensor) []*Tensor {
 	t := f.t
 	g := f.CallFrame(inputs...)
@@ -102,7 +103,7 @@ func (f *Frame) Apply(fn *Function, inputs ...*Tensor) []*Tensor {
 	return ys
 }
 
-// functionCall is the state that a node of a [Function] needs to run.
+// functionCall is the state that backward needs of a call of a [Function].
 type functionCall struct {
 	fn    *Function
 	needs []bool
@@ -146,8 +147,8 @@ func (t *Tape) Empty(d DType, shape ...int64) *Tensor {
 	return c.End(t.Alloc(d, shape...))
 }
 
-// Kernel launches a kernel of Python code, such as Triton's, that reads and writes existing tensors and performs the
-// given number of operations.
+// Kernel launches a kernel of Python code, such as a Triton kernel, that reads and writes existing tensors. flops is
+// its number of operations.
 func (t *Tape) Kernel(name string, flops int64, writes, reads []*Tensor) {
 	c := t.Begin(name)
 	t.Launch(program.Elementwise, flops, writes, reads)

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// pools are the small objects and growing tables of a recording, which later recordings reuse.
+// pools are the objects and tables of a finished recording, whose Go memory later recordings reuse.
 type pools struct {
 	tensors slab[Tensor]
 	stores  slab[storage]
@@ -18,7 +18,7 @@ type pools struct {
 	prog    program.Program
 }
 
-// unused are the pools that no recording uses at present.
+// unused holds the pools that no recording uses at present.
 var unused = sync.Pool{New: func() any { return &pools{places: map[[2]string]*place{}} }}
 
 // Finish ends the recording and returns its program. Neither the tape nor anything that
@@ -53,11 +53,12 @@ func (t *Tape) FinishAll() (own *program.Program, others *OtherPrograms) {
 	return p, t.gpus.programs(p)
 }
 
-// recycled are programs whose tables later recordings overwrite.
+// recycled holds programs whose tables later recordings overwrite.
 var recycled sync.Pool
 
-// Recycle passes the tables of a program to later recordings. They have megabytes, which take longer to allocate and
-// collect than to fill. The program, and everything that refers to its tables, must not be used afterwards.
+// Recycle gives the tables of a program to later recordings. The tables take megabytes, and allocating and collecting
+// them takes longer than filling them. The program, and everything that refers to its tables, must not be used
+// afterwards.
 func Recycle(p *program.Program) { recycled.Put(p) }
 
 // empty clears the pools for the next recording.
@@ -71,8 +72,8 @@ func (m *pools) empty() {
 	m.sites = m.sites[:0]
 }
 
-// handOver returns a table, or a copy if much of its memory is unused. It makes room for the next recording, whose
-// tables are often as long; a spare table of that length is reused.
+// handOver returns a table, or a copy if much of its capacity is unused. It then makes room for the table of the next
+// recording, which often is as long; it reuses spare if that has the capacity.
 func handOver[T any](table *[]T, spare []T) []T {
 	full := *table
 	if cap(spare) >= len(full)-len(full)/8 {
@@ -86,7 +87,7 @@ func handOver[T any](table *[]T, spare []T) []T {
 	return full
 }
 
-// slab allocates objects of one type from large pieces, and reuses returned ones.
+// slab allocates objects of one type from large pieces and reuses those that were given back.
 type slab[T any] struct {
 	pieces [][]T
 	used   int // pieces in use
@@ -94,8 +95,8 @@ type slab[T any] struct {
 	free   []*T
 }
 
-// slabPiece is the number of objects in a piece: enough that Go gives it pages of its own,
-// and nodes are aligned to lines of the cache.
+// slabPiece is the number of objects in a piece. Pieces of this size get Go memory pages of their own, so nodes are
+// aligned to cache lines.
 const slabPiece = 512
 
 // take returns a zero T.
@@ -115,11 +116,11 @@ func (s *slab[T]) take() *T {
 	return x
 }
 
-// give puts an object back into the slab.
+// give returns an object to the slab.
 func (s *slab[T]) give(x *T) { s.free = append(s.free, x) }
 
-// begin starts the next piece. A piece of an earlier recording is cleared only now,
-// shortly before the processor's cache needs it anyway.
+// begin starts the next piece. A piece that an earlier recording used is cleared only now, so that it is in the
+// processor's cache when its objects are used.
 func (s *slab[T]) begin() {
 	if s.used == len(s.pieces) {
 		s.pieces = append(s.pieces, make([]T, slabPiece))

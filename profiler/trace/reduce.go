@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// reduceGeometry is the shape of a reduction as ATen's kernels see it, after
-// TensorIterator has sorted and merged dimensions.
+// reduceGeometry is the shape of a reduction in ATen's kernels, after TensorIterator has sorted and merged dimensions.
 type reduceGeometry struct {
 	dims            []reduceDim // fastest first, the reduced ones in front
 	reducedDims     int
@@ -18,12 +17,12 @@ type reduceGeometry struct {
 	slow            int64 // bytes between neighbors along the first dimension not reduced
 }
 
-// reduceDim is a dimension with the bytes between neighbors in the input and in
-// the output, where they are zero for one that is reduced.
+// reduceDim is a dimension of a reduction: its size, and its strides in bytes in the input and in the output. The
+// output stride of a reduced dimension is zero.
 type reduceDim struct{ size, in, out int64 }
 
-// reduceGeometry computes the geometry of a sum of x over the marked dimensions into elements of the given size. It
-// writes the dimensions to dst, which is empty.
+// reduceGeometry computes the geometry of a sum of x over the dimensions marked in reduced. outSize is the size of an
+// output element in bytes. The dimensions are appended to dst, which is empty.
 func (x *Tensor) reduceGeometry(dst []reduceDim, reduced []bool, outSize int64) reduceGeometry {
 	g := reduceGeometry{dims: dst, inputs: 1, outputs: 1}
 	out := outSize
@@ -52,7 +51,7 @@ func (x *Tensor) reduceGeometry(dst []reduceDim, reduced []bool, outSize int64) 
 	return g
 }
 
-// merge joins the next dimension to d where their strides allow (coalesce_dimensions).
+// merge joins dimension next to d if their strides allow it (coalesce_dimensions).
 func (d *reduceDim) merge(next reduceDim) bool {
 	switch {
 	case d.size == 1:
@@ -65,18 +64,18 @@ func (d *reduceDim) merge(next reduceDim) bool {
 	return true
 }
 
-// reduceBlock is how a reduction kernel lays its threads over the tensor.
+// reduceBlock is the assignment of a reduction kernel's thread block to the tensor (ReduceConfig of Reduce.cuh).
 type reduceBlock struct {
 	width, height int64
 	outVec        int64 // outputs one thread makes
-	// stepIn and stepOut are the inputs and outputs a block takes at once.
+	// stepIn and stepOut count the inputs and outputs that a block processes at once.
 	stepIn, stepOut int64
-	// acrossX and acrossY: the threads of a row, of a column, share outputs.
+	// acrossX and acrossY report whether the threads of a row and of a column of the block reduce to the same output.
 	acrossX, acrossY bool
 }
 
-// block returns the first part of setReduceConfig of ATen/native/cuda/Reduce.cuh: the shape of a block. vt0 is the
-// number of values a thread takes at once.
+// block implements the first part of setReduceConfig (ATen/native/cuda/Reduce.cuh): the shape of a block. vt0 is the
+// number of values that a thread loads at once.
 func (g reduceGeometry) block(inSize, vt0 int64) reduceBlock {
 	const maxThreads, warp = 512, 32
 	b := reduceBlock{outVec: 1, stepIn: 1, stepOut: 1, acrossX: true}
@@ -116,11 +115,12 @@ func (g reduceGeometry) block(inSize, vt0 int64) reduceBlock {
 	return b
 }
 
-// perThread returns the number of inputs each thread adds up.
+// perThread returns the number of inputs that each thread reduces.
 func (b reduceBlock) perThread(g reduceGeometry) int64 { return ceil.Div(g.inputs, b.stepIn) }
 
-// reduceScratch returns the second part of setReduceConfig: whether a reduction is split over blocks, and the bytes of
-// global memory and of semaphores it then needs. accSize is the size of the accumulator, inSize of an input element.
+// reduceScratch implements the second part of setReduceConfig. If a reduction is split over blocks, it returns the
+// bytes of global memory and of semaphores; otherwise zeros. accSize is the accumulator's size, inSize an input
+// element's.
 func (gpu GPU) reduceScratch(g reduceGeometry, inSize, accSize, vt0 int64) (buffer, semaphores int64) {
 	if g.inputs*g.outputs == 0 {
 		return 0, 0
@@ -143,7 +143,7 @@ func (gpu GPU) reduceScratch(g reduceGeometry, inSize, accSize, vt0 int64) (buff
 	return buffer, 4 * grid
 }
 
-// outputVec implements get_output_vec_size: how many outputs one thread makes.
+// outputVec implements get_output_vec_size: the number of outputs of one thread.
 func (g reduceGeometry) outputVec(inSize int64) int64 {
 	vec := int64(4)
 	update := func(n int64) {
@@ -187,15 +187,14 @@ func (x *Tensor) reducedShape(dims []int, keep bool) (shape []int64, reduced []b
 	return shape, reduced
 }
 
-// reduction is a kernel of ATen's reduction family: it allocates the result
-// and, where the kernel splits over blocks, its scratch space.
+// reduction describes a kernel of ATen's reduction family.
 type reduction struct {
 	op      string
 	out     DType
 	accSize int64 // of the accumulator
 	vt0     int64 // values per thread and step; 4 unless the kernel sets it
-	// convert: the input is brought to the type of the result first, unless
-	// that is half to fp32, which the kernel does itself.
+	// convert reports whether the input is converted to the result's type before. The kernel itself converts half to
+	// fp32.
 	convert bool
 }
 
@@ -211,7 +210,7 @@ func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
 	return c.End(y)
 }
 
-// reduceScratch allocates, in operator c, what a reduction of x over the marked dimensions needs besides its result.
+// reduceScratch allocates the scratch memory that a reduction of x over the marked dimensions needs in operator c.
 func (x *Tensor) reduceScratch(c *Call, reduced []bool, outSize, accSize, vt0 int64) {
 	t := x.tape
 	var buf [8]reduceDim
@@ -231,17 +230,17 @@ func (x *Tensor) reduceScratch(c *Call, reduced []bool, outSize, accSize, vt0 in
 	}, scratch)
 }
 
-// SumUncast records at::sum over dims; none means all.
+// SumUncast records at::sum over dims, inside of autocast; no dims means all.
 func (x *Tensor) SumUncast(op string, dims []int, keep bool) *Tensor {
 	return x.sumAs(op, sumType(x.dtype), dims, keep)
 }
 
-// sumAs records at::sum like SumUncast, with a result of type d.
+// sumAs records [Tensor.SumUncast] with a result of type d.
 func (x *Tensor) sumAs(op string, d DType, dims []int, keep bool) *Tensor {
 	return x.reduce(reduction{op: op, out: d, accSize: d.accumulate().Size(), convert: true}, dims, keep)
 }
 
-// sumType returns the type in which elements of type d are added up.
+// sumType returns the result type of a sum of elements of type d: 64-bit for integers.
 func sumType(d DType) DType {
 	if !d.differentiable() {
 		return I64
@@ -249,7 +248,7 @@ func sumType(d DType) DType {
 	return d
 }
 
-// Sum records x.sum(dims); no dims sums everything. Autocast sums in fp32.
+// Sum records x.sum(dims); no dims means all. Autocast runs it in fp32.
 func (x *Tensor) Sum(keep bool, dims ...int) *Tensor {
 	op, node := "sum_dim_IntList", "SumBackward1"
 	if len(dims) == 0 {
@@ -260,7 +259,7 @@ func (x *Tensor) Sum(keep bool, dims ...int) *Tensor {
 	return c.End(y.recordReduction(x, node, dims, keep, false))
 }
 
-// SumTo records x.sum(dims, dtype=d): the input is converted inside.
+// SumTo records x.sum(dims, dtype=d). The kernel converts the input.
 func (x *Tensor) SumTo(d DType, keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("sum_dim_IntList", x)
 	c.BelowAutocast()
@@ -273,7 +272,7 @@ func (x *Tensor) MeanTo(d DType, keep bool, dims ...int) *Tensor {
 	return c.End(x.sumAs("mean_dim", d, dims, keep).recordReduction(x, "MeanBackward1", dims, keep, true))
 }
 
-// Mean records x.mean(dims); no dims takes the mean of everything.
+// Mean records x.mean(dims); no dims means all.
 func (x *Tensor) Mean(keep bool, dims ...int) *Tensor {
 	op, node := "mean_dim", "MeanBackward1"
 	if len(dims) == 0 {
@@ -284,7 +283,7 @@ func (x *Tensor) Mean(keep bool, dims ...int) *Tensor {
 	return c.End(y.recordReduction(x, node, dims, keep, true))
 }
 
-// recordReduction makes the node of a sum or mean of x; its backward expands the gradient to the shape of x.
+// recordReduction sets the autograd node of y, a sum or mean of x. Its backward expands the gradient to the shape of x.
 func (y *Tensor) recordReduction(x *Tensor, node string, dims []int, keep, mean bool) *Tensor {
 	from := x.shape
 	return y.SetGradFn(node, inputs{x}, nil, func(b *Gradients) {
@@ -296,7 +295,7 @@ func (y *Tensor) recordReduction(x *Tensor, node string, dims []int, keep, mean 
 	})
 }
 
-// expandGradient expands the gradient of a reduction back over the input.
+// expandGradient expands a reduction's gradient to the shape of its input.
 func (g *Tensor) expandGradient(shape []int64, dims []int, keep bool) *Tensor {
 	if !keep {
 		g = g.restoreDims(len(shape), dims)
@@ -304,7 +303,7 @@ func (g *Tensor) expandGradient(shape []int64, dims []int, keep bool) *Tensor {
 	return g.Expand(shape...)
 }
 
-// sumTo records at::sum_to: x summed down to a shape it was broadcast from.
+// sumTo records at::sum_to: it sums x, which was broadcast, to the shape before broadcasting.
 func (x *Tensor) sumTo(shape []int64) *Tensor {
 	if slices.Equal(x.shape, shape) {
 		return x

@@ -2,7 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// NanSum records x.nansum(dims, keepdim): the sum without NaNs.
+// NanSum records x.nansum(dims, keepdim): the sum of all elements that are not NaN.
 func (x *Tensor) NanSum(keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("nansum", x)
 	y := x.sumAs("nansum", sumType(x.dtype), dims, keep)
@@ -20,7 +20,7 @@ func (x *Tensor) NanMean(keep bool, dims ...int) *Tensor {
 	return c.End(x.NanSum(keep, dims...).Div(count))
 }
 
-// ProdAll records x.prod(): of all elements.
+// ProdAll records x.prod(), the product of all elements.
 func (x *Tensor) ProdAll() *Tensor {
 	c := x.tape.Begin("prod", x)
 	d := sumType(c.fullResult(x.dtype))
@@ -31,7 +31,7 @@ func (x *Tensor) ProdAll() *Tensor {
 	}))
 }
 
-// prodAllGrad records prod_backward of an input without zeros, which it looks for.
+// prodAllGrad records prod_backward of an input without zeros. It counts the zeros first.
 func prodAllGrad(grad, input, result *Tensor) *Tensor {
 	c := grad.tape.Begin("prod_backward", grad, input, result)
 	zeros := c.Bind(input.CompareScalar("eq"))
@@ -42,8 +42,8 @@ func prodAllGrad(grad, input, result *Tensor) *Tensor {
 	return c.End(grad.Mul(slope))
 }
 
-// Median records x.median() of all elements, which it sorts. The gradient is divided among all elements that are equal
-// to the median.
+// Median records x.median() of all elements, which sorts them. The gradient is divided among all elements that are
+// equal to the median.
 func (x *Tensor) Median() *Tensor {
 	c := x.tape.Begin("median", x)
 	c.t.NoGrad(func() {
@@ -83,7 +83,8 @@ func (x *Tensor) Trace() *Tensor {
 	}))
 }
 
-// Histogram records torch.histc(x, bins), which has no gradient. The range is the data's.
+// Histogram records torch.histc(x, bins), which has no gradient. The bins range from the smallest element to the
+// largest.
 func (x *Tensor) Histogram(bins int64) *Tensor {
 	c := x.tape.Begin("histc", x)
 	y := c.Bind(c.t.Zeros(x.dtype, bins))
@@ -92,8 +93,8 @@ func (x *Tensor) Histogram(bins int64) *Tensor {
 	return c.End(y)
 }
 
-// BinCount records torch.bincount(x, weights or nil, bins) of numbers below bins, which has no gradient. It reads
-// the smallest and the largest first.
+// BinCount records torch.bincount(x, weights, bins) for elements below bins; weights may be nil. It reads the minimum
+// and maximum of x first, and has no gradient.
 func (x *Tensor) BinCount(weights *Tensor, bins int64) *Tensor {
 	c := x.tape.Begin("bincount", x)
 	c.Bind(x.Min())

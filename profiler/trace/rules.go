@@ -7,48 +7,52 @@ import (
 )
 
 // Rules are the behavior of PyTorch and its libraries that differs between releases, as plain data. A recording reads
-// them and changes nothing in them. Package stack has the rules of each release.
+// them and changes nothing in them. Package stack holds the rules of each release.
 type Rules struct {
-	// Products are the workspaces of cuBLAS and cuBLASLt.
+	// Products are the sizes of cuBLAS's and cuBLASLt's workspaces.
 	Products Workspaces
-	// Attention is the order in which PyTorch tries the fused attention kernels.
+	// Attention describes the choice among the fused attention kernels.
 	Attention AttentionRules
-	// CUB are the tunings of sorts and scans.
+	// CUB describes the tunings of CUB's sorts and scans.
 	CUB CUB
-	// Convolutions are cuDNN's choices and workspaces.
+	// Convolutions describes cuDNN's choice of engines and its workspaces.
 	Convolutions *cudnn.Rules
-	// LinearLoss is how linear_cross_entropy divides its rows.
+	// LinearLoss describes how linear_cross_entropy divides the rows into chunks.
 	LinearLoss LinearLossRules
-	// Operators are the differences of single operators.
+	// Operators holds the differences of single operators.
 	Operators Operators
-	// GatherEndsFirst: fully_shard frees an all-gather before it copies the next one out, instead of afterwards.
+	// GatherEndsFirst: if true, fully_shard frees an all-gather's buffer before it copies out the next one; otherwise
+	// after.
 	GatherEndsFirst bool
-	// ReduceFreesAll: fully_shard frees all gradients once copied, not the last ones after reduction.
+	// ReduceFreesAll: if true, fully_shard frees all unsharded gradients once they are copied to the reduction's input.
+	// Otherwise it frees the last ones after the reduction.
 	ReduceFreesAll bool
-	// StagesReceiveLate: a pipeline stage allocates each tensor when it receives it and frees it when it is sent, and
-	// fully_shard ends backward once for all micro-batches, from the last module to the first. If false, buffers of all
-	// micro-batches stay, outputs stay until their backward, and fully_shard ends backward from the first to the last.
+	// StagesReceiveLate: if true, a pipeline stage allocates each receive buffer when the tensor arrives and frees each
+	// output once it is sent, and fully_shard runs its post-backward once for all micro-batches, from the last module
+	// to the first. If false, the receive buffers of all micro-batches live throughout, each output lives until its
+	// backward, and fully_shard's post-backward goes from the first module to the last.
 	StagesReceiveLate bool
-	// TF32 is what fp32 operators compute in TF32 from compute capability 8.0 on (torch.backends).
+	// TF32 selects the fp32 operators that compute in TF32 on GPUs of compute capability 8.0 or higher.
 	TF32 TF32
-	// Libraries are the rules of libraries beside PyTorch.
+	// Libraries holds the differences of other libraries, such as transformers and TRL.
 	Libraries Libraries
 }
 
-// TF32 is which fp32 operators may compute in TF32, on tensor cores.
+// TF32 selects the fp32 operators that may compute in TF32 (allow_tf32 of torch.backends).
 type TF32 uint8
 
-// The choices; PyTorch's default is convolutions alone.
+// The values of TF32. By default, PyTorch uses TF32 for convolutions only.
 const (
 	ConvolutionsInTF32 TF32 = iota
 	AllInTF32
 	NoneInTF32
 )
 
-// FunctionSharers are models that share functions: a group, and all groups before it.
+// FunctionSharers is a set of transformers' models whose code calls functions shared by all models: the models of a
+// group below, and of all groups before it.
 type FunctionSharers uint8
 
-// The groups that share functions, in the order in which releases of transformers changed them.
+// The groups of models, in the order in which releases of transformers moved them to shared functions.
 const (
 	SharedByNone       FunctionSharers = iota
 	SharedByLlama                      // losses of Llama and most decoders
@@ -57,7 +61,7 @@ const (
 	SharedByNeoX                       // all of GPT-NeoX
 )
 
-// UnmarshalText reads the model that a group is named after: "Mistral".
+// UnmarshalText parses a group's name, such as "Mistral".
 func (s *FunctionSharers) UnmarshalText(text []byte) (err error) {
 	*s, err = groupOf(text, map[string]FunctionSharers{
 		"Llama": SharedByLlama, "Starcoder2": SharedByStarcoder2, "Mistral": SharedByMistral, "GPT-NeoX": SharedByNeoX,
@@ -65,11 +69,11 @@ func (s *FunctionSharers) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// FusedAttentionModels are models that PyTorch's fused attention serves by default: a group, and all groups before it.
-// Attention of later groups is eager.
+// FusedAttentionModels is a set of transformers' models that use scaled_dot_product_attention by default: the models of
+// a group below, and of all groups before it. Other models use eager attention.
 type FusedAttentionModels uint8
 
-// The groups, in the order in which releases of transformers gave them fused attention.
+// The groups of models, in the order in which releases of transformers gave them fused attention.
 const (
 	FusedByLlama   FusedAttentionModels = iota // decoders like Llama, and all models that no group names
 	FusedByBERT                                // BERT
@@ -78,7 +82,7 @@ const (
 	FusedByOPT                                 // OPT and DistilBERT
 )
 
-// UnmarshalText reads the model that a group is named after: "RoBERTa".
+// UnmarshalText parses a group's name, such as "RoBERTa".
 func (m *FusedAttentionModels) UnmarshalText(text []byte) (err error) {
 	*m, err = groupOf(text, map[string]FusedAttentionModels{
 		"BERT": FusedByBERT, "GPT": FusedByGPT, "RoBERTa": FusedByRoBERTa, "OPT": FusedByOPT,
@@ -86,7 +90,7 @@ func (m *FusedAttentionModels) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// groupOf returns the group that is named after a model.
+// groupOf returns the group with the given name.
 func groupOf[T any](model []byte, groups map[string]T) (T, error) {
 	group, known := groups[string(model)]
 	if !known {
@@ -95,109 +99,119 @@ func groupOf[T any](model []byte, groups map[string]T) (T, error) {
 	return group, nil
 }
 
-// Libraries are how libraries beside PyTorch compute a step; zero is the oldest known release of each.
+// Libraries is the behavior of libraries besides PyTorch that differs between releases. The zero value is the oldest
+// known release of each library.
 type Libraries struct {
-	// SharedFunctions are the models whose loss and attention are computed by functions that models share. Other models
-	// do so themselves: most have logits in fp32 in place of the logits, and copy heads only where there is a mask.
+	// SharedFunctions are the models that call transformers' shared functions for loss and attention. Most other models
+	// keep fp32 logits in place of the logits, and copy heads only if there is a mask.
 	SharedFunctions FunctionSharers
-	// SharedAngles are the models whose layers share the angles of rotary positions. NoTables are the models without
-	// angles in buffers.
+	// SharedAngles are the models that compute the angles of rotary embeddings once for all layers. NoTables are the
+	// models that do not store these angles in buffers.
 	SharedAngles, NoTables FunctionSharers
-	// FusedAttention are the models whose attention is not eager by default.
+	// FusedAttention are the models that use scaled_dot_product_attention by default.
 	FusedAttention FusedAttentionModels
-	// ShiftsLabels: the loss of a causal model shifts the labels, else it copies the logits without each row's last.
+	// ShiftsLabels: if true, the loss of causal models shifts the labels. Otherwise it copies the logits without the
+	// last token of each sequence.
 	ShiftsLabels bool
-	// ReadsPositions: masks are made of the positions of tokens, so that sequences of one row do not see each other.
-	// Otherwise rows without a padding mask have no mask.
+	// ReadsPositions: if true, masks are computed from position ids, so that packed sequences do not attend to each
+	// other. Otherwise a batch without padding has no mask.
 	ReadsPositions bool
-	// SkipsMasks: rows without a padding mask have no mask where each holds one sequence. Otherwise all have one.
+	// SkipsMasks: if true, a batch without padding has no mask unless rows hold several sequences. Otherwise every
+	// batch has a mask.
 	SkipsMasks bool
-	// PlainScores: eager attention of OPT leaves its scores as they are. Otherwise it raises them to the least number
-	// of their type, and keeps the earlier scores for backward.
+	// PlainScores: if false, OPT's eager attention clamps the scores to the lowest number of their dtype, and saves the
+	// scores before the clamp for backward.
 	PlainScores bool
-	// LayersCheckpoint: a layer that is checkpointed does so in its call (GradientCheckpointingLayer). Otherwise the
-	// model checkpoints the call, so that wrappers around the layer run again, too.
+	// LayersCheckpoint: if true, a checkpointed layer wraps its own call (GradientCheckpointingLayer). Otherwise the
+	// model wraps the call, so that hooks and wrappers of the layer are recomputed, too.
 	LayersCheckpoint bool
-	// GroupedHeads: scaled_dot_product_attention without a mask is given fewer heads of key and value than of the
-	// query. Otherwise they are repeated.
+	// GroupedHeads: if true, scaled_dot_product_attention without a mask gets fewer heads of key and value than of the
+	// query (enable_gqa). Otherwise the heads are repeated.
 	GroupedHeads bool
-	// ViewedHeads: it is given heads as they are in memory. Otherwise they are copied to be contiguous.
+	// ViewedHeads: if true, scaled_dot_product_attention gets transposed views of the heads. Otherwise contiguous
+	// copies.
 	ViewedHeads bool
-	// RemapsPositions: a mask for several sequences in one row counts positions within each sequence.
+	// RemapsPositions: if true, masks of packed sequences count positions within each sequence.
 	RemapsPositions bool
-	// NoCausalBuffers: GPT-2 has no buffers of causal masks.
+	// NoCausalBuffers: if true, GPT-2 has no buffers of causal masks.
 	NoCausalBuffers bool
-	// FusedExperts: the experts of a layer are parameters of one module. Otherwise each has linear layers.
+	// FusedExperts: if true, one module holds the weights of all experts of a layer. Otherwise each expert has linear
+	// layers.
 	FusedExperts bool
-	// EagerCaps: attention whose scores are capped is eager by default (Gemma 2). Otherwise it leaves the cap out.
+	// EagerCaps: if true, Gemma 2, whose attention scores are capped, uses eager attention by default. Otherwise it
+	// uses fused attention without the cap.
 	EagerCaps bool
-	// SolvesDelta: the gated delta rule solves a triangular system per chunk of tokens, else it goes row by row.
+	// SolvesDelta: if true, the gated delta rule solves a triangular system for each chunk of tokens. Otherwise it
+	// loops over the rows of a chunk.
 	SolvesDelta bool
-	// ChunksLoss: TRL's SFTTrainer computes its default loss in chunks of tokens. Otherwise the model computes it.
+	// ChunksLoss: if true, TRL's SFTTrainer computes its default loss in chunks of tokens. Otherwise the model computes
+	// it.
 	ChunksLoss bool
-	// ChunksInHalf: those chunks multiply in the precision of the hidden states. Otherwise they cast to fp32.
+	// ChunksInHalf: if true, the chunks of ChunksLoss are multiplied in the dtype of the hidden states. Otherwise in
+	// fp32.
 	ChunksInHalf bool
-	// ScalesAnew: TRL's GRPOTrainer divides logits by the temperature into new memory. Otherwise it does so in place.
+	// ScalesAnew: if true, TRL's GRPOTrainer divides the logits by the temperature into a new tensor. Otherwise in
+	// place.
 	ScalesAnew bool
-	// LogKernels: TRL's trainers compute log-probabilities and entropies in one kernel, not by operators, row by row.
+	// LogKernels: if true, TRL computes log-probabilities and entropies in one kernel. Otherwise by operators, row by
+	// row.
 	LogKernels bool
-	// FusedHead: TRL's trainers, SFTTrainer included, compute log-probabilities of hidden states in tiles.
+	// FusedHead: if true, TRL's trainers (SFTTrainer included) compute log-probabilities from hidden states in tiles.
 	FusedHead bool
 }
 
 // Workspaces are the sizes of the scratch memory of matrix products.
 type Workspaces struct {
-	// BLAS is the workspace of a handle of cuBLAS, in bytes.
+	// BLAS is the workspace of a cuBLAS handle, in bytes.
 	BLAS ByCapability
-	// Epilogue is the workspace of cuBLASLt, which adds the bias of linear layers, in bytes;
-	// zero where it uses the handle's.
+	// Epilogue is the workspace in bytes of cuBLASLt, which adds the bias of linear layers. Zero means that it uses the
+	// workspace of the cuBLAS handle.
 	Epilogue int64
-	// PerCall: each product allocates its workspace and frees it. Otherwise the first one
-	// of a thread allocates it, and the handle keeps it.
+	// PerCall: if true, each product allocates its workspace and frees it. Otherwise a thread's first product allocates
+	// the workspace, and the handle keeps it.
 	PerCall bool
 }
 
 // AttentionRules describe how scaled_dot_product_attention chooses its kernels.
 type AttentionRules struct {
-	// CuDNNFirst are the major compute capabilities that prefer cuDNN's kernels.
+	// CuDNNFirst lists the major compute capabilities on which PyTorch prefers cuDNN's kernels.
 	CuDNNFirst []int
-	// EfficientGrouped: the memory-efficient kernels accept fewer heads of key and value than of the query.
+	// EfficientGrouped: if true, memory-efficient kernels accept fewer heads of key and value than of the query.
 	EfficientGrouped bool
-	// OneHead: one head of key and value serves all heads of the query, also without enable_gqa.
+	// OneHead: if true, a single head of key and value serves all heads of the query even without enable_gqa.
 	OneHead bool
-	// EfficientSeeds: without dropout, they allocate a seed and an offset of the
-	// random generator on the device, 8 bytes each, and keep them for backward.
+	// EfficientSeeds: if true, memory-efficient kernels without dropout allocate the random generator's seed and offset
+	// on the device, 8 bytes each, and keep them for backward.
 	EfficientSeeds bool
-	// MultiheadFrees: nn.MultiheadAttention releases query, key and value once it has the attention scores.
+	// MultiheadFrees: if true, nn.MultiheadAttention frees query, key and value once it has the attention scores.
 	MultiheadFrees bool
 }
 
-// Operators describe the behavior of operators that differ between releases.
+// Operators holds the behavior of single operators that differs between releases.
 type Operators struct {
-	// ExtremumMasksFirst: the backward of maximum and minimum compares for the mask before it halves the gradient.
+	// ExtremumMasksFirst: if true, the backward of maximum and minimum computes the mask before it halves the gradient.
 	ExtremumMasksFirst bool
-	// RMSNormInFP32: autocast runs rms_norm in fp32. Else it runs in the type of the input.
+	// RMSNormInFP32: if true, autocast runs rms_norm in fp32. Otherwise it runs in the type of the input.
 	RMSNormInFP32 bool
-	// GroupNormWidens: group_norm of half precision works on copies of its statistics in fp32.
+	// GroupNormWidens: if true, group_norm in half precision copies its statistics to fp32.
 	GroupNormWidens bool
-	// EmbeddingSortsFewBits: the backward of embedding sorts its indices by the
-	// bits that rows of the weight need. Else by all.
+	// EmbeddingSortsFewBits: if true, the backward of embedding sorts its indices by as many bits as row numbers have.
+	// Otherwise by all bits.
 	EmbeddingSortsFewBits bool
-	// ForeachNormByChunk: _foreach_norm has a partial result for each chunk, and a table of each tensor's first one.
-	// Otherwise each tensor has as many partial results as the longest has chunks.
+	// ForeachNormByChunk: if true, _foreach_norm allocates a partial result for each chunk, and a table of each
+	// tensor's first chunk. Otherwise each tensor has as many partial results as the longest tensor has chunks.
 	ForeachNormByChunk bool
-	// RankOneByProduct: batched products over a single element (bmm with k = 1)
-	// multiply elements and call no cuBLAS, except for complex numbers.
+	// RankOneByProduct: if true, bmm with k = 1 multiplies elementwise and calls no cuBLAS, except for complex numbers.
 	RankOneByProduct bool
-	// FusedAdagrad: Adagrad has an implementation in one kernel.
+	// FusedAdagrad: if true, Adagrad accepts fused=True.
 	FusedAdagrad bool
 }
 
-// ByCapability is a number that depends on a GPU's compute capability: rows in ascending
-// order, of which the last one at or below the GPU's capability applies.
+// ByCapability is a number that depends on a GPU's compute capability. Rows are in ascending order; the last row at or
+// below the GPU's capability applies.
 type ByCapability []CapabilityRow
 
-// CapabilityRow is a number from a compute capability on, in tenths: 86 for 8.6.
+// CapabilityRow is a number that applies from a compute capability on, in tenths: 86 for 8.6.
 type CapabilityRow struct {
 	From  int
 	Value int64
@@ -217,21 +231,22 @@ func (b ByCapability) ForCapability(capability int) int64 {
 // ForGPU returns the number for a GPU.
 func (b ByCapability) ForGPU(gpu GPU) int64 { return b.ForCapability(gpu.Capability) }
 
-// CUB is how CUB's device-wide algorithms are tuned. A tile is the elements that one block of threads handles.
+// CUB describes the tunings of CUB's device-wide algorithms. A tile is the elements that one block of threads
+// processes.
 type CUB struct {
-	// Radix are the policies of radix sorts: the first row that fits applies.
+	// Radix lists the policies of radix sorts; the first one that fits applies.
 	Radix []RadixPolicy
-	// UniqueTile and ScanTile are the tiles of unique-by-key and of prefix sums over 64-bit integers.
+	// UniqueTile and ScanTile are the tile sizes of unique-by-key and of prefix sums over 64-bit integers.
 	UniqueTile, ScanTile ByCapability
 }
 
-// RadixPolicy is how a radix sort runs on GPUs of at least a compute
-// capability, with keys and values of at least so many bytes.
+// RadixPolicy is the tuning of a radix sort for GPUs from a compute capability on, and keys and values of at least the
+// given bytes.
 type RadixPolicy struct {
 	Capability int
 	Key, Value int64
-	// Threads is the number of threads of a block, and Items the number of four-byte elements that each handles. Zero
-	// means a sort that sweeps its input up and down instead of once (no onesweep).
+	// Threads is the number of threads of a block, and Items the number of four-byte elements of a thread. Zero selects
+	// the older sort, which reads its input twice per digit (no onesweep).
 	Threads, Items int64
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Operators that take elements of x from places that an index names, or write to them.
+// Operators that read or write the elements of x at the positions in an index tensor.
 
 // gathered returns a new tensor of the elements of x at the positions in index.
 func (c *Call) gathered(x, index *Tensor, shape ...int64) *Tensor {
@@ -18,7 +18,8 @@ func (c *Call) gathered(x, index *Tensor, shape ...int64) *Tensor {
 	return y
 }
 
-// putInto records zeros, made by the given operator, into which the elements of g are written at positions places.
+// putInto records a backward that allocates zeros (operator zeros) and writes the elements of g to the positions
+// places.
 func (g *Tensor) putInto(op, zeros string, shape []int64, places *Tensor) *Tensor {
 	c := g.tape.Begin(op, g)
 	z := c.Bind(c.t.Filled(zeros, g.dtype, shape...))
@@ -44,7 +45,7 @@ func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 	}))
 }
 
-// Take records x.take(index): elements by their number in row-major order.
+// Take records x.take(index): the index counts elements in row-major order.
 func (x *Tensor) Take(index *Tensor) *Tensor {
 	c := x.tape.Begin("take", x, index)
 	return c.End(c.gathered(x, index, index.shape...).SetGradFn("TakeBackward0", inputs{x}, saves{index, x},
@@ -53,19 +54,20 @@ func (x *Tensor) Take(index *Tensor) *Tensor {
 		}))
 }
 
-// scatterWrite is an operator that writes elements of x at the positions of an index, in place or in a copy.
+// scatterWrite describes an operator that writes elements of x at the positions of an index, in place or in a copy.
 type scatterWrite struct {
-	// op is the name of the functional form, with the overload behind a dot.
+	// op is the operator's name without a trailing underscore, followed by a dot and the overload; node is the class of
+	// its autograd node.
 	op, node string
-	// source is the written tensor; nil for numbers.
+	// source is the tensor whose elements are written; nil if a number is written.
 	index, source *Tensor
-	// bySource: the source decides how many elements are written, else the index does.
+	// bySource reports whether the source, and not the index, has as many elements as are written.
 	bySource  bool
 	kept      saves
 	gradients func(b *Gradients)
 }
 
-// name returns the operator as in events: "scatter_add_", or "scatter__src" with an overload.
+// name returns the name under which calls are recorded: "scatter_add_", or "scatter__src" with an overload.
 func (w *scatterWrite) name(inPlace bool) string {
 	base, overload, overloaded := strings.Cut(w.op, ".")
 	if inPlace {
@@ -77,7 +79,7 @@ func (w *scatterWrite) name(inPlace bool) string {
 	return base
 }
 
-// write carries out w on x.
+// write records the operator w on x.
 func (x *Tensor) write(w scatterWrite, inPlace bool) *Tensor {
 	c := x.tape.Begin(w.name(inPlace), x, w.index, w.source)
 	y, n := x, w.index.numel
@@ -99,14 +101,14 @@ func (x *Tensor) write(w scatterWrite, inPlace bool) *Tensor {
 	return c.End(y.SetGradFn(w.node, in, w.kept, w.gradients))
 }
 
-// The gradients of the written tensor and of the source.
+// The gradients of x and of the source.
 var (
 	gradPassed   = inputGradient{0, func(b *Gradients) *Tensor { return b.Grad }}
 	gradCleared  = inputGradient{0, func(b *Gradients) *Tensor { return b.Grad.scattered("scatter_value", b.Saved(0)) }}
 	gradGathered = inputGradient{1, func(b *Gradients) *Tensor { return b.Grad.Gather(b.Saved(0)) }}
 )
 
-// gradSelected returns the gradient of rows that were written along dimension d.
+// gradSelected returns the gradient of the source: the rows of the gradient at the index along dimension d.
 func gradSelected(d int) inputGradient {
 	return inputGradient{1, func(b *Gradients) *Tensor { return b.Grad.IndexSelect(d, b.Saved(0)) }}
 }
@@ -161,7 +163,7 @@ func (x *Tensor) IndexAddInPlace(d int, index, source *Tensor) *Tensor {
 	return x.write(indexAdd(d, index, source), true)
 }
 
-// scattered returns a copy of x, written to at index, where autograd does not look.
+// scattered records, without autograd, a copy of x with src (or a number) written at index.
 func (x *Tensor) scattered(op string, index *Tensor, src ...*Tensor) *Tensor {
 	c := x.tape.Begin(op, x, index)
 	y := c.t.Alloc(x.dtype, x.shape...)
@@ -223,8 +225,8 @@ func (x *Tensor) OneHot(classes int64) *Tensor {
 	return c.End(y)
 }
 
-// MaskedScatter records x.masked_scatter(mask, source): x with the elements of source, in order, where the mask is set.
-// The recorder assumes that all of source is used, as when images' features replace their tokens.
+// MaskedScatter records x.masked_scatter(mask, source): it replaces the elements of x at which the mask is true by
+// elements of source, in order. It assumes that they use all of source, as when image features replace image tokens.
 func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
 	c := x.tape.Begin("masked_scatter", x, mask, source)
 	shape := broadcast(x, mask)
@@ -243,8 +245,8 @@ func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
 	)))
 }
 
-// maskedSelected records masked_scatter_backward: grad.masked_select(mask) in the shape of the source, by the indices
-// where the mask is set (nonzero).
+// maskedSelected records masked_scatter_backward: grad.masked_select(mask) in the shape of the source. It computes the
+// indices of the true elements first (nonzero).
 func (g *Tensor) maskedSelected(mask *Tensor, shape []int64) *Tensor {
 	c := g.tape.Begin("masked_scatter_backward", g, mask)
 	wide := c.Bind(mask.Expand(g.shape...).ContiguousUntracked())
@@ -259,8 +261,8 @@ func (g *Tensor) maskedSelected(mask *Tensor, shape []int64) *Tensor {
 	return c.End(y)
 }
 
-// ScatterReduce records x.scatter_reduce(d, index, src, how) for "prod", "mean", "amax" and "amin". withSelf is
-// include_self: whether x's own elements count.
+// ScatterReduce records x.scatter_reduce(d, index, src, how, include_self=withSelf) for "prod", "mean", "amax" and
+// "amin".
 func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *Tensor {
 	t := x.tape
 	c := t.Begin("scatter_reduce_two", x, index, src)
@@ -283,7 +285,7 @@ func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *T
 	}))
 }
 
-// scatterCounts records the divisors of means: the number of values that are combined in each element.
+// scatterCounts records the divisors of "mean": the number of values that each element is the mean of.
 func (x *Tensor) scatterCounts(index, src *Tensor) {
 	c := x.tape.Begin("scatter_reduce_two", x)
 	ones := c.Bind(src.OnesLike())
@@ -293,7 +295,7 @@ func (x *Tensor) scatterCounts(index, src *Tensor) {
 	c.Finish()
 }
 
-// scatterMeanGrads returns the part of scatter_reduce_backward for means.
+// scatterMeanGrads records the part of scatter_reduce_backward for "mean".
 func scatterMeanGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	index, src := b.Saved(0), b.Saved(2)
 	c := grad.tape.Begin("scatter_reduce_backward", grad)
@@ -307,7 +309,8 @@ func scatterMeanGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	return c.EndPair(gx, gsrc)
 }
 
-// scatterExtremeGrads records the backward of maxima and minima, where equal elements share a gradient.
+// scatterExtremeGrads records the part of scatter_reduce_backward for "amax" and "amin". Equal elements share a
+// gradient.
 func scatterExtremeGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
 	c := grad.tape.Begin("scatter_reduce_backward", grad)
@@ -322,7 +325,8 @@ func scatterExtremeGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	return c.EndPair(gx, gsrc)
 }
 
-// scatterProductGrads records the backward of scatter_reduce with "prod", which treats no, one and more zeros apart.
+// scatterProductGrads records the part of scatter_reduce_backward for "prod", which handles elements without, with one,
+// and with several zeros separately.
 func scatterProductGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
 	c := grad.tape.Begin("scatter_reduce_backward", grad)
@@ -358,11 +362,11 @@ func (x *Tensor) maskedCopy() *Tensor {
 	return c.End(y)
 }
 
-// like returns an empty tensor of the shape and type of x.
+// like allocates a tensor with the layout and type of x.
 func (x *Tensor) like() *Tensor { return x.AllocLike(x.dtype) }
 
-// SegmentReduce records torch.segment_reduce(x, how, lengths=lengths, axis=0), or by offsets: the
-// rows of each segment make one.
+// SegmentReduce records torch.segment_reduce(x, how, axis=0), by lengths or by offsets; the other one is nil. Each
+// segment of rows is reduced to one row.
 func (x *Tensor) SegmentReduce(lengths, offsets *Tensor) *Tensor {
 	t := x.tape
 	c := t.Begin("segment_reduce", x, lengths, offsets)
@@ -383,7 +387,8 @@ func (x *Tensor) SegmentReduce(lengths, offsets *Tensor) *Tensor {
 	}))
 }
 
-// segments reduces over segments. Their beginnings are computed from lengths by a prefix sum.
+// segments records the kernel of a reduction over segments, or of its backward. marks are lengths or offsets; the
+// segments' first rows are computed from lengths by a prefix sum.
 func (x *Tensor) segments(y *Tensor, lengths bool, marks *Tensor) {
 	c := x.tape.Begin("segment_reduce", x)
 	if lengths {

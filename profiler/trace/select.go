@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// WhereNumbers records torch.where(cond, number, number): both become tensors.
+// WhereNumbers records torch.where(cond, number, number). Both numbers become tensors on the device.
 func WhereNumbers(cond *Tensor, d DType) *Tensor {
 	c := cond.tape.Begin("where_Scalar", cond)
 	y := c.t.ScalarTensor(d)
@@ -14,7 +14,7 @@ func WhereNumbers(cond *Tensor, d DType) *Tensor {
 	return c.End(Where(cond, x, y))
 }
 
-// MaskedFillWith records x.masked_fill(mask, value) for a value that is a tensor without dimensions.
+// MaskedFillWith records x.masked_fill(mask, value) with a value that is a tensor without dimensions.
 func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
 	c := x.tape.Begin("masked_fill_Tensor", x, mask, value)
 	y := c.t.Alloc(x.dtype, broadcast(x, mask)...)
@@ -28,7 +28,7 @@ func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
 	)))
 }
 
-// Filled returns a tensor like x that operator op fills with one number; no gradient comes through.
+// Filled records an operator op that returns a tensor like x filled with one number. The gradient of x is zero.
 func (x *Tensor) Filled(op string) *Tensor {
 	c := x.tape.Begin(op, x)
 	y := x.AllocLike(x.dtype)
@@ -36,15 +36,16 @@ func (x *Tensor) Filled(op string) *Tensor {
 	return c.End(y.SetGradFn("FillBackward0", inputs{x}, nil, func(b *Gradients) { b.Set(0, b.Grad.ZerosLike()) }))
 }
 
-// Overwrite returns an operator that changes the elements of x in place and that
-// autograd does not follow, such as x.logical_and_(y).
+// Overwrite records an operator without a derivative that changes the elements of x in place, such as
+// x.logical_and_(y).
 func (x *Tensor) Overwrite() *Tensor {
 	c := x.tape.Begin("bitwise_", x)
 	x.tape.LaunchElementwise(x, 1, x)
 	return c.End(x)
 }
 
-// ClampBetween records x.clamp(lo, hi) with tensors as bounds, either of which may be nil. The bounds get no gradient.
+// ClampBetween records x.clamp(lo, hi) with tensors as bounds, of which one or both may be nil. It records no gradients
+// of the bounds.
 func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 	t := x.tape
 	if lo == nil && hi == nil {
@@ -71,7 +72,7 @@ func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 	}))
 }
 
-// ClampBy records x.clamp_min(y), or clamp_max, for a tensor y.
+// ClampBy records x.clamp_min(y) for a tensor y; clamp_max allocates the same.
 func (x *Tensor) ClampBy(y *Tensor) *Tensor {
 	t := x.tape
 	c := t.Begin("clamp_min_Tensor", x, y)

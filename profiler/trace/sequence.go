@@ -6,15 +6,15 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Style is how parallelize_module wraps the calls of a module.
+// Style describes the wrapper that parallelize_module puts around the calls of a module.
 type Style struct {
 	Ranks int64
-	// Gathers gives the module the tokens of all ranks (PrepareModuleInput). Otherwise it
-	// computes with the rank's own, as a DTensor (SequenceParallel).
+	// Gathers reports whether the module receives the tokens of all ranks (PrepareModuleInput). Otherwise it receives
+	// the rank's own tokens as a DTensor (SequenceParallel).
 	Gathers bool
 }
 
-// Parallelize wraps the calls of a module in a style.
+// Parallelize sets the style of the calls of a module.
 func (t *Tape) Parallelize(p *Path, s Style) {
 	if t.ranks.styles == nil {
 		t.ranks.styles = map[*Path]Style{}
@@ -22,7 +22,8 @@ func (t *Tape) Parallelize(p *Path, s Style) {
 	t.ranks.styles[p] = s
 }
 
-// ParallelInput returns argument x of the frame's module as its code receives it under the style of [Tape.Parallelize].
+// ParallelInput returns x, an argument of the frame's module, as the module's code receives it: gathered or as a
+// DTensor, by the style that [Tape.Parallelize] set.
 func (f *Frame) ParallelInput(x *Tensor) *Tensor {
 	switch {
 	case f.style.Ranks == 0:
@@ -36,8 +37,8 @@ func (f *Frame) ParallelInput(x *Tensor) *Tensor {
 	}))
 }
 
-// gatherTokens records redistribute(Replicate()) of the tokens of all ranks: [batch, tokens, ...].
-// In backward the parts of the gradient are summed and scattered by tokens.
+// gatherTokens records redistribute(Replicate()) of tokens [batch, tokens, ...] that are sharded over the ranks. In
+// backward, the gradient is summed over the ranks and scattered by tokens.
 func (x *Tensor) gatherTokens(ranks int64) *Tensor {
 	var y *Tensor
 	withValue(&x.tape.ranks.subclassed, true, func() {
@@ -47,13 +48,14 @@ func (x *Tensor) gatherTokens(ranks int64) *Tensor {
 	return y
 }
 
-// scatterTokens records redistribute(Shard(1)) of a part of a sum, and to_local().
+// scatterTokens records redistribute(Shard(1)) and to_local() of x, the rank's summand (a DTensor with placement
+// Partial).
 func (x *Tensor) scatterTokens(ranks int64) *Tensor {
 	return x.redistributed("reduce_scatter_tensor", func(x *Tensor) *Tensor { return x.scatterAsync(ranks) },
 		func(g *Tensor) *Tensor { return g.gathered(ranks, 1) })
 }
 
-// gatherOutputs records redistribute(Replicate()) of the last dimension, and to_local().
+// gatherOutputs records redistribute(Replicate()) and to_local() of a tensor that is sharded along the last dimension.
 func (x *Tensor) gatherOutputs(ranks int64) *Tensor {
 	last := x.NDim() - 1
 	return x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, last) },
@@ -63,14 +65,15 @@ func (x *Tensor) gatherOutputs(ranks int64) *Tensor {
 		})
 }
 
-// asyncCollective is a collective whose result is returned before it has ended (AsyncCollectiveTensor). The first
-// operator that reads the result waits, and only then is the input released.
+// asyncCollective is a collective that returns its result before it ends (AsyncCollectiveTensor). The first operator
+// that reads the result waits for the end; then the input is released.
 type asyncCollective struct {
 	result *storage
 	input  *Tensor
 }
 
-// releasesWhenRead keeps the input of a collective until its result y is read. Code of other ranks reads no tensors.
+// releasesWhenRead holds the input of a collective until an operator reads the result y. Code of other ranks does not
+// hold it, because its operators are not recorded.
 func (y *Tensor) releasesWhenRead(input *Tensor) {
 	if !y.tape.ranks.here() {
 		return
@@ -79,7 +82,7 @@ func (y *Tensor) releasesWhenRead(input *Tensor) {
 	y.tape.ranks.collectives = append(y.tape.ranks.collectives, asyncCollective{y.store, input.Retain()})
 }
 
-// waitForRead ends the collectives whose results the running operators read.
+// waitForRead ends the collectives whose results are arguments of the running operators.
 func (t *Tape) waitForRead() {
 	if !t.readsStorage(func(s *storage) bool { return s.pending }) {
 		return
@@ -93,11 +96,11 @@ func (t *Tape) waitForRead() {
 	}
 }
 
-// readsStorage reports whether a running operator has a tensor as argument whose storage satisfies such.
-func (t *Tape) readsStorage(such func(s *storage) bool) bool {
+// readsStorage reports whether an argument of a running operator has a storage for which matches returns true.
+func (t *Tape) readsStorage(matches func(s *storage) bool) bool {
 	for _, c := range t.calls[:t.depth] {
 		for _, x := range c.args[:c.nargs] {
-			if such(x.store) {
+			if matches(x.store) {
 				return true
 			}
 		}
@@ -105,8 +108,8 @@ func (t *Tape) readsStorage(such func(s *storage) bool) bool {
 	return false
 }
 
-// gathered records all_gather_single. Ranks lie one after the other in the collective's result,
-// which is reordered unless only dimensions of size one precede dim.
+// gathered records all_gather_single along dim. The collective concatenates the ranks' tensors along the first
+// dimension; the result is copied into order unless all dimensions before dim have size one.
 func (x *Tensor) gathered(ranks int64, dim int) *Tensor {
 	t := x.tape
 	f := t.functionFrame(x)
@@ -125,13 +128,13 @@ func (x *Tensor) gathered(ranks int64, dim int) *Tensor {
 	return f.Return(Cat(dim, f.BindAll(flat.Chunk(ranks, 0))...))
 }
 
-// scatterSum records reduce_scatter_single: the sum over the ranks of their parts of the tokens.
+// scatterSum records reduce_scatter_single: each rank receives the sum over the ranks of its tokens.
 func (x *Tensor) scatterSum(ranks int64) *Tensor {
 	f := x.tape.functionFrame(x)
 	return f.Return(f.Bind(x.byRank(ranks)).sumOwn(ranks))
 }
 
-// scatterAsync records scatterSum that nothing waits for before its result is read.
+// scatterAsync records scatterSum without waiting: the first operator that reads the result waits.
 func (x *Tensor) scatterAsync(ranks int64) *Tensor {
 	f := x.tape.functionFrame(x)
 	parts := f.Bind(x.byRank(ranks))
@@ -140,14 +143,15 @@ func (x *Tensor) scatterAsync(ranks int64) *Tensor {
 	return f.Return(y)
 }
 
-// GatherAsync records all_gather_single(x, gather_dim=0), which releases x when something waits for its result.
+// GatherAsync records all_gather_single(x, gather_dim=0). The first operator that reads the result waits, and releases
+// x.
 func (x *Tensor) GatherAsync(ranks int64) *Tensor {
 	all := slices.Clone(x.shape)
 	all[0] *= ranks
 	return x.async(program.AllGather, ranks, all)
 }
 
-// PermuteAsync records permute_tensor: the tensor that another rank sends for x.
+// PermuteAsync records permute_tensor: x is sent to another rank, and the result is received from one.
 func (x *Tensor) PermuteAsync(ranks int64) *Tensor { return x.async(program.Send, ranks, x.shape) }
 
 func (x *Tensor) async(how program.Work, ranks int64, shape []int64) *Tensor {
@@ -157,8 +161,8 @@ func (x *Tensor) async(how program.Work, ranks int64, shape []int64) *Tensor {
 	return y
 }
 
-// AllToAll records all_to_all_single: rows are sent to the ranks of a group, and received from them. The result is
-// awaited only when it is read. Backward sends the gradients back.
+// AllToAll records all_to_all_single: rows of x are sent to the ranks of a group, and rows are received from them. The
+// first operator that reads the result waits. Backward sends the gradients back.
 func (x *Tensor) AllToAll(ranks, rows int64) *Tensor {
 	c := x.tape.Begin("all_to_all_single", x)
 	exchange := func(x *Tensor, rows int64) *Tensor {
@@ -177,14 +181,14 @@ func (x *Tensor) AllToAll(ranks, rows int64) *Tensor {
 	}))
 }
 
-// Wait ends the collective that makes x, if it has not ended (AsyncCollectiveTensor.wait).
+// Wait waits for the collective whose result is x, unless it has ended (AsyncCollectiveTensor.wait).
 func (x *Tensor) Wait() {
 	c := x.tape.Begin("wait_tensor", x)
 	c.t.waitForRead()
 	c.Finish()
 }
 
-// byRank records a copy with the ranks' tokens one after the other.
+// byRank records a copy of x that concatenates the ranks' tokens along the first dimension.
 func (x *Tensor) byRank(ranks int64) *Tensor {
 	f := x.tape.functionFrame(x)
 	if !x.IsContiguous() {
@@ -193,7 +197,7 @@ func (x *Tensor) byRank(ranks int64) *Tensor {
 	return f.Return(Cat(0, f.BindAll(x.Chunk(ranks, 1))...))
 }
 
-// sumOwn returns the rank's part of the sum over the ranks.
+// sumOwn records a reduce-scatter and returns its result: the rank's shard of the sum over the ranks.
 func (x *Tensor) sumOwn(ranks int64) *Tensor {
 	own := append([]int64{}, x.shape...)
 	own[0] /= ranks

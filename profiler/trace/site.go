@@ -8,14 +8,15 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// place is a module, by its path, with the sites of its operators. They are few, so that a search costs less than a map
-// of all sites. In the recording of a graph, a place is a line of the module's source.
+// place is a module with the sites of its operators. A module has few sites, so a search is faster than a map of all
+// sites. When a graph is recorded, a place is a source line of a module.
 type place struct {
 	module, line string
 	last         uint32 // index of its last site plus one; zero if there are none
 }
 
-// site is an entry of the program's table of sites. Steps and layers repeat, so each site stores its successor.
+// site is an entry of the program's table of allocation sites. Since steps and layers repeat, a site stores the site
+// that followed it last time.
 type site struct {
 	place                   *place
 	op, native, node, where string
@@ -23,19 +24,18 @@ type site struct {
 	before                  uint32 // the site before it in its place, as [place.last]
 }
 
-// Path is the path of a module in its model. The module keeps it, so that a recording finds its
-// state of the module without a search.
+// Path is the path of a module in its model. The module keeps the Path, which caches the recording's entry for it.
 type Path struct {
 	// Name is the name in named_modules().
 	Name string
-	// Line is the line of source that runs in the module, "" if the recording finds it.
+	// Line is the source line that runs in the module; if empty, the recording determines it.
 	Line string
 
 	tape  *Tape // the last tape that used it, with its place
 	place *place
 }
 
-// placeOn returns the tape's record of the module with path p, to which allocation sites refer.
+// placeOn returns the tape's entry for the module with path p.
 func (t *Tape) placeOn(p *Path) *place {
 	if p.tape != t {
 		p.tape, p.place = t, t.placeOf(p.Name, p.Line)
@@ -43,7 +43,7 @@ func (t *Tape) placeOn(p *Path) *place {
 	return p.place
 }
 
-// placeOf returns the tape's record of a module, or of one of its source lines.
+// placeOf returns the tape's entry for a module, or for one of its source lines.
 func (t *Tape) placeOf(module, line string) *place {
 	key := [2]string{module, line}
 	p, known := t.places[key]
@@ -79,12 +79,12 @@ func (t *Tape) site() uint32 {
 	return t.at
 }
 
-// isAt reports whether the recording is at s, at the given line.
+// isAt reports whether the running code is at site s, on the given line.
 func (t *Tape) isAt(s *site, line string) bool {
 	return s.place == t.place && s.native == t.native && s.op == t.op && s.node == t.node && s.where == line
 }
 
-// findSite searches the sites of the module, and adds one if none matches.
+// findSite searches the sites of the running module; if none matches, it adds one.
 func (t *Tape) findSite(line string) uint32 {
 	for n := t.place.last; n > 0; n = t.sites[n-1].before {
 		if t.isAt(&t.sites[n-1], line) {
@@ -102,7 +102,7 @@ func (t *Tape) newSite(line string) uint32 {
 	return id
 }
 
-// where returns the line of the model: the innermost frame outside the recorder and the layer library.
+// where returns the model's source line: the innermost stack frame outside the recorder and the package of layers.
 func where() string {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
@@ -119,7 +119,7 @@ func where() string {
 	}
 }
 
-// modulePath cuts a source path down to the part below the module root.
+// modulePath returns a source path relative to the root of the Go module.
 func modulePath(file string) string {
 	for _, room := range []string{"/models/", "/profiler/", "/bench/", "/cli/"} {
 		if i := strings.LastIndex(file, room); i >= 0 {

@@ -7,10 +7,10 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Slice records x[..., from:to, ...] along dimension d. As in Python, negative
-// positions count from the end, and those beyond an end are cut.
+// Slice records x[..., from:to, ...] along dimension d. As in Python, negative positions count from the end, and
+// positions beyond an end are clamped.
 func (x *Tensor) Slice(d int, from, to int64) *Tensor {
-	// Python indexing leaves out a slice that takes all
+	// Tensor.__getitem__ skips a slice that selects everything.
 	if n := x.Size(d); position(from, n) == 0 && position(to, n) == n {
 		return x.viewOf("alias", "AliasBackward0", x.shape, x.strides, x.offset, func(b *Gradients) {
 			b.Set(0, b.Grad)
@@ -34,7 +34,7 @@ func (x *Tensor) SliceStep(d int, from, to, step int64) *Tensor {
 	})
 }
 
-// position returns where a slice of n elements begins or ends.
+// position returns the first or last position of a slice of n elements, clamped to [0, n].
 func position(i, n int64) int64 {
 	if i < 0 {
 		i += n
@@ -54,8 +54,8 @@ func (x *Tensor) Select(d int, i int64) *Tensor {
 		func(b *Gradients) { b.Set(0, b.Grad.intoZeros("select_backward", whole)) })
 }
 
-// intoZeros returns the backward of a view that leaves elements out: zeros of the
-// whole shape, with g copied to where the view was.
+// intoZeros records the backward of a view that selects some elements: zeros of the shape whole, into which g is
+// copied.
 func (g *Tensor) intoZeros(op string, whole []int64) *Tensor {
 	c := g.tape.Begin(op, g)
 	z := c.Bind(c.t.Zeros(g.dtype, whole...))
@@ -63,7 +63,7 @@ func (g *Tensor) intoZeros(op string, whole []int64) *Tensor {
 	return c.End(z)
 }
 
-// Split records x.split(size, d): pieces of the given size, the last may be smaller.
+// Split records x.split(size, d): pieces of the given size; the last one may be smaller.
 func (x *Tensor) Split(size int64, d int) []*Tensor {
 	total := x.Size(d)
 	sizes := make([]int64, 0, ceil.Div(total, size))
@@ -78,7 +78,7 @@ func (x *Tensor) SplitSizes(sizes []int64, d int) []*Tensor {
 	return x.split("split_with_sizes", "SplitWithSizesBackward0", sizes, d)
 }
 
-// Chunk records x.chunk(n, d): at most n pieces of equal size but the last.
+// Chunk records x.chunk(n, d): at most n pieces of equal size; the last one may be smaller.
 func (x *Tensor) Chunk(n int64, d int) []*Tensor {
 	c := x.tape.Begin("chunk", x)
 	return c.EndAll(x.Split(max(ceil.Div(x.Size(d), n), 1), d)...)
@@ -100,7 +100,7 @@ func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {
 	return c.EndAll(outs...)
 }
 
-// Unbind records x.unbind(d): the slices along dimension d, without it.
+// Unbind records x.unbind(d): one view per index of dimension d, without that dimension.
 func (x *Tensor) Unbind(d int) []*Tensor {
 	c := x.tape.Begin("unbind_int", x)
 	d = x.Dim(d)
@@ -115,7 +115,7 @@ func (x *Tensor) Unbind(d int) []*Tensor {
 	return c.EndAll(outs...)
 }
 
-// joined concatenates the gradients of all outputs, zeros where there is none.
+// joined concatenates the gradients of all outputs, with zeros in place of missing ones.
 func (b *Gradients) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
 	c := b.t.Begin("join")
 	c.t.native = b.node.name
@@ -130,7 +130,8 @@ func (b *Gradients) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
 	return c.End(join(all))
 }
 
-// Unfold records x.unfold(d, size, step): windows along dimension d, their elements in a new last dimension.
+// Unfold records x.unfold(d, size, step): windows along dimension d. A new last dimension holds the elements of a
+// window.
 func (x *Tensor) Unfold(d int, size, step int64) *Tensor {
 	d = x.Dim(d)
 	whole := x.shape
@@ -141,7 +142,7 @@ func (x *Tensor) Unfold(d int, size, step int64) *Tensor {
 	})
 }
 
-// unfoldBackward adds overlapping windows up; its kernel takes the positions along the dimension from a tensor.
+// unfoldBackward records unfold_backward, which sums overlapping windows. Its kernel reads positions from a tensor.
 func (g *Tensor) unfoldBackward(whole []int64, d int) *Tensor {
 	c := g.tape.Begin("unfold_backward", g)
 	x := c.Bind(c.t.Zeros(g.dtype, whole...))

@@ -26,10 +26,10 @@ func (x *Tensor) LogSoftmaxTo(dim int, d DType) *Tensor {
 	return c.End(x.softmax(&opLogSoftmax, d))
 }
 
-// softmaxKind distinguishes the two kernels.
+// softmaxKind holds the differences between softmax and log_softmax.
 type softmaxKind struct {
 	op, node, backward string
-	// product: backward multiplies the gradient by the output first.
+	// product reports whether backward first multiplies the gradient by the output.
 	product bool
 }
 
@@ -38,7 +38,8 @@ var (
 	opLogSoftmax = softmaxKind{"log_softmax", "LogSoftmaxBackward0", "_log_softmax_backward_data", false}
 )
 
-// softmax computes in dtype d. The kernel itself converts fp16 to fp32; other dtypes are converted before.
+// softmax records the operator with a result of type d. Its kernel converts fp16 to fp32 itself; other types are
+// converted before.
 func (x *Tensor) softmax(k *softmaxKind, d DType) *Tensor {
 	c := x.tape.Begin(k.op, x)
 	if x.dtype != d && (x.dtype != F16 || d != F32) {
@@ -52,7 +53,7 @@ func (x *Tensor) softmax(k *softmaxKind, d DType) *Tensor {
 		func(b *Gradients) { b.Set(0, k.gradient(b.Grad, b.Saved(0), from)) }))
 }
 
-// gradient records _softmax_backward_data: the result comes in the type of the input.
+// gradient records _softmax_backward_data or _log_softmax_backward_data, with a result of the input's type.
 func (k *softmaxKind) gradient(grad, y *Tensor, d DType) *Tensor {
 	c := grad.tape.Begin(k.backward, grad, y)
 	out := c.t.Alloc(d, grad.shape...)
@@ -64,7 +65,7 @@ func (k *softmaxKind) gradient(grad, y *Tensor, d DType) *Tensor {
 	return c.End(out)
 }
 
-// ContiguousUntracked returns x if it is contiguous, else a contiguous copy without history.
+// ContiguousUntracked returns x if it is contiguous, else a contiguous copy without autograd history.
 func (x *Tensor) ContiguousUntracked() *Tensor {
 	if x.IsContiguous() {
 		return x

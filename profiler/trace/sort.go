@@ -10,10 +10,10 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Rows up to this length are sorted in place, by one block each (should_use_small_sort).
+// smallSort is the length up to which rows are sorted in place, by one block each (should_use_small_sort).
 const smallSort = 4096
 
-// Sort records x.sort(d): the values in order and where they came from.
+// Sort records x.sort(d): the sorted values and their indices in x.
 func (x *Tensor) Sort(d int) (values, indices *Tensor) {
 	c := x.tape.Begin("sort", x)
 	d = x.Dim(d)
@@ -36,13 +36,13 @@ func (x *Tensor) ArgSort(d int) *Tensor {
 	return c.End(indices)
 }
 
-// LaunchSort records a kernel that sorts rows of x.
+// LaunchSort records a kernel that sorts the rows of x.
 func (t *Tape) LaunchSort(values, indices, x *Tensor) {
 	depth := int64(bits.Len64(uint64(x.numel)))
 	t.Launch(program.Index, depth*x.numel, []*Tensor{values, indices}, []*Tensor{x})
 }
 
-// selects records the node of an operator that picks values of x at indices.
+// selects sets the autograd node of an operator whose results are values of x and their indices.
 func (x *Tensor) selects(node string, values, indices *Tensor) {
 	whole := x.shape
 	values.SetGradFn(node, inputs{x}, saves{indices}, func(b *Gradients) {
@@ -50,8 +50,8 @@ func (x *Tensor) selects(node string, values, indices *Tensor) {
 	})
 }
 
-// stableSort records sort_cuda_kernel for long rows: it makes them contiguous and sorts in one of
-// three ways (launch_stable_sort_kernel).
+// stableSort records sort_cuda_kernel for long rows. It makes rows contiguous and sorts in one of three ways
+// (launch_stable_sort_kernel).
 func (x *Tensor) stableSort(d int, values, indices *Tensor) {
 	c := x.tape.Begin("launch_stable_sort_kernel")
 	n := x.shape[d]
@@ -79,8 +79,8 @@ func (x *Tensor) stableSort(d int, values, indices *Tensor) {
 	c.Finish()
 }
 
-// sortAtOnce sorts all rows together by value and then by row (segmented_sort_pairs_by_full_sort): pairs of a row and a
-// position travel with the values, and the values are read again in the end.
+// sortAtOnce sorts all rows together, by value and then by row (segmented_sort_pairs_by_full_sort). It moves pairs of
+// row and position along with the values, and gathers the values again at the end.
 func (x *Tensor) sortAtOnce(rows int64, values, indices *Tensor) {
 	t := x.tape
 	c := t.Begin("segmented_sort_pairs_by_full_sort")
@@ -115,8 +115,8 @@ func (x *Tensor) TopK(k int64, d int) (values, indices *Tensor) {
 	return c.EndPair(values, indices)
 }
 
-// topKOverBlocks reports whether several blocks look for the largest elements
-// of one row (should_use_multi_block of TensorTopK.cu, from measurements).
+// topKOverBlocks reports whether several blocks search the largest elements of a row (should_use_multi_block of
+// TensorTopK.cu, whose limits PyTorch's developers measured).
 func topKOverBlocks(rows, n int64) bool {
 	switch {
 	case rows <= 20:
@@ -136,11 +136,10 @@ func topKOverBlocks(rows, n int64) bool {
 	}
 }
 
-// topKOverBlocks records mbtopk::launch: it counts, digit by digit, how many elements of each block have each value,
-// finds the k-th value of each row, and gathers the elements.
+// topKOverBlocks records mbtopk::launch: it counts for each block the elements with each value of a digit, digit by
+// digit, finds the k-th value of each row, and gathers the elements.
 func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
-	// Constants of mbtopk; a block of its kernel needs 40 registers a thread,
-	// of the 65,536 that every multiprocessor has.
+	// Constants of mbtopk. Its kernel needs 40 registers per thread; a multiprocessor has 65,536.
 	const threads, digits = 256, 256
 	const blocksPerSM = 65536 / (40 * threads)
 	c := x.tape.Begin("mbtopk")

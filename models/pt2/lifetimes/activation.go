@@ -129,8 +129,7 @@ func (t *tracer) leave() {
 	t.release(result...)
 }
 
-// moveTo moves the activation to the next call's line. calling reports whether that line calls a function with a
-// frame.
+// moveTo moves the activation to the next call's line. calling reports whether that line calls a function with a frame.
 func (a *activation) moveTo(t *tracer, f export.Frame, calling bool) {
 	text := parse(f.Source)
 	again := a.text.single && calling && a.calls > 0 // of a loop over one line
