@@ -13,14 +13,14 @@ type autograd struct {
 	visit  int32      // the number of the last call of backward
 	task   *graphTask // the running call of backward
 	thread int        // 0 the main thread, 1 the autograd device thread
-	// hooked are the functions to call when a node runs.
+	// hooked holds the hooks of nodes: functions that are called when the node runs.
 	hooked map[*Node][]func()
 	hooks  savedHooks
 	// kept are the operators whose results checkpointed regions keep; selection has the running region's kept results.
 	kept      []KeptOperator
 	selection *selectiveCheckpoint
 
-	// Memory of released nodes, for reuse.
+	// freeLists holds the lists of released nodes, for reuse.
 	freeLists []*nodeLists
 	backwards []*Gradients
 }

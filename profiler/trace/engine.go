@@ -10,7 +10,7 @@ import (
 type graphTask struct {
 	t     *Tape
 	ready readyQueue
-	// after are functions to call after the last node.
+	// after holds the functions of [Tape.AfterBackward].
 	after []func()
 	// outer is the backward call whose node started this one; nil if none did. shared holds the state of outer calls in
 	// nodes for which both wait.

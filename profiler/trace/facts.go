@@ -16,14 +16,15 @@ type Facts struct {
 	Attention []Attention
 	// Convolutions lists the distinct convolution calls of cuDNN, in the order of first use.
 	Convolutions []Convolution
-	// Answered reports whether the recording had recorded answers of cuDNN, even if not about these calls.
+	// Answered reports whether cuDNN's recorded answers were given to the recording, even if they cover none of the
+	// calls.
 	Answered bool
 	// Managed is the size in bytes of optimizer states in managed memory (cudaMallocManaged). The driver moves them to
 	// the device when a kernel uses them, and to the host when the device is full.
 	Managed int64
 	// HostSaved is the peak in bytes of tensors saved for backward in host memory.
 	HostSaved int64
-	// HostPinned is the same peak, counted in page-locked blocks.
+	// HostPinned is the peak of HostSaved, counted in page-locked blocks.
 	HostPinned int64
 	// Host counts the host memory that offloading uses throughout training.
 	Host Host
@@ -44,7 +45,8 @@ type Input struct {
 type Convolution struct {
 	Config    cudnn.Config
 	Direction cudnn.Direction
-	// Asked reports whether the workspace is cuDNN's own answer; otherwise it is modeled.
+	// Asked reports whether the workspace size was returned by cuDNN itself; otherwise vprof's model of cuDNN computed
+	// it.
 	Asked bool
 }
 

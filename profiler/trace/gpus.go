@@ -12,10 +12,10 @@ import (
 // the GPU, the recorder compares it on all of them ([GPUProperty], [Tape.sizedByGPU]). A GPU that would behave
 // differently is removed, and needs its own recording.
 type gpus struct {
-	// all are the GPUs, the recording's own first.
+	// all lists the GPUs; the tape's own GPU is first.
 	all  []GPU
 	lost []bool
-	// sized are the buffers whose size differs between GPUs.
+	// sized lists the buffers whose size differs between GPUs.
 	sized []sizedBuffer
 }
 

@@ -6,7 +6,7 @@ import "github.com/vprof/vprof/profiler/program"
 type Wrapper interface {
 	// Enter is called with the arguments before the module's code runs.
 	Enter(args []*Tensor)
-	// Inputs returns the type to which floating-point arguments are cast; cast is false if they are not.
+	// Inputs returns the type to which floating-point arguments are cast; cast reports whether they are.
 	Inputs() (d DType, cast bool)
 	// Leave is called with the results after the module's code has returned and its variables were released. The
 	// arguments are still alive. Results may be nil.
@@ -207,7 +207,7 @@ func (o offload) pack(t *Tape, x *Tensor) saved {
 	return saved{pack: &packedTensor{host: &hostCopy{t, x.dtype, l, x.requiresGrad, x.store.trues}}}
 }
 
-// release removes the copy when the node that saved it releases it.
+// release removes the host copy when its node releases the saved tensor.
 func (h *hostCopy) release() { h.tape.saveOnHost(h.layout.numel*h.dtype.Size(), -1) }
 
 // copyBack copies the tensor back to the device. The caller must release it.

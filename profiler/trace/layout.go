@@ -25,7 +25,7 @@ type layout struct {
 // geometry is a shape with strides, as of a view.
 type geometry struct{ shape, strides []int64 }
 
-// expiredLayout is the layout of freed tensors. Its shape matches no strides.
+// expiredLayout is the layout of freed tensors. Its shape and strides do not match, so using it panics.
 var expiredLayout = &layout{geometry: geometry{shape: []int64{-1}}}
 
 // layouts is the table of a recording's layouts: a hash table with open addressing.

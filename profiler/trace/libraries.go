@@ -11,7 +11,7 @@ type libraries struct {
 	// blas and lt report for each thread whether its cuBLAS and cuBLASLt handles have workspaces.
 	blas, lt [2]bool
 	held     []*Tensor // those workspaces
-	// convs caches cuDNN's workspaces of convolutions for each GPU.
+	// convs caches the sizes of cuDNN's convolution workspaces on each GPU.
 	convs map[convCall][][]int64
 	// answers returns cuDNN's recorded answers for a GPU; nil if there are none.
 	answers func(GPU) cudnn.Answer

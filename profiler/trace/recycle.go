@@ -87,7 +87,7 @@ func handOver[T any](table *[]T, spare []T) []T {
 	return full
 }
 
-// slab allocates objects of one type from large pieces and reuses those that were given back.
+// slab allocates objects of one type from large pieces and reuses returned objects.
 type slab[T any] struct {
 	pieces [][]T
 	used   int // pieces in use

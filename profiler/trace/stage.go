@@ -4,27 +4,28 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// StagePart is the part of a pipeline that the running code belongs to, as one rank sees it.
+// StagePart is the part of a model to which the running code belongs: the rank's own pipeline stage, or the stages of
+// other ranks.
 type StagePart uint8
 
-// A rank runs its own stage. The code of the stages before and after runs too, to find the tensors
-// that cross a boundary: its tensors have shapes but no memory, and it launches no kernels.
+// The parts of a model. The code of other ranks' stages runs too, to find the tensors that cross a stage boundary. Its
+// tensors have shapes but no memory, and its kernels are not recorded.
 const (
 	OwnStage StagePart = iota
 	EarlierStages
 	LaterStages
-	// OtherGPU is the code on other GPUs of the same process ([Tape.SetDeviceMap]), in the same graph.
+	// OtherGPU is code on another GPU of the same process ([Tape.SetDeviceMap]). It belongs to the same autograd graph.
 	OtherGPU
 )
 
-// A StageBoundary handles the tensors that one stage computes and another reads.
+// A StageBoundary handles tensors that one pipeline stage computes and another one reads.
 type StageBoundary interface {
 	// Receive is called before the rank's own stage reads a tensor that has no memory.
 	Receive(x *Tensor)
-	// ReceiveLeaf is called with a tensor of an earlier stage, now a leaf, whose gradient is sent back.
+	// ReceiveLeaf is called with a received tensor, which has become a leaf, and whose gradient is sent back.
 	ReceiveLeaf(x *Tensor)
-	// Send is called when a later stage reads the rank's tensor, or follows it in autograd;
-	// several times, and with views. It reports whether the tensor is new.
+	// Send is called when a later stage reads a tensor of the rank or records it in autograd. It is called for each
+	// read, and with views. It reports whether the tensor was not sent before.
 	Send(x *Tensor) bool
 }
 
@@ -32,7 +33,8 @@ type StageBoundary interface {
 type pipeline struct {
 	part     StagePart
 	boundary StageBoundary
-	// numbered counts the storages of earlier stages. Some of them, by number, are received buffers.
+	// numbered is the number of storages of earlier stages so far. received maps numbers of storages to received
+	// buffers.
 	numbered uint32
 	received map[uint32]*Tensor
 	// crossings counts the calls of the boundary while later stages run.
@@ -40,22 +42,22 @@ type pipeline struct {
 	skipped   OtherStagesCalls
 }
 
-// OtherStagesCalls are the calls of modules in other stages from which only the output crosses, found
-// by one pass through a model. Later passes skip them.
+// OtherStagesCalls holds module calls in other stages of which only the output is read elsewhere. The first pass
+// through a model finds them; later passes skip them.
 type OtherStagesCalls map[*Path]skippedCall
 
-// skippedCall has the numbers of a call's output and of the next storage (see [Tensor.Number]).
+// skippedCall holds the numbers of the output's storage and of the next storage (see [Tensor.Number]).
 type skippedCall struct{ output, next uint32 }
 
-// StagePass begins a pass through all stages of a model. received has the received storages of
-// earlier stages by their numbers (see [Tensor.Number]). Calls that need not run again are added to
-// skipped, unless it is nil, and later passes skip them. A nil boundary ends the pass.
+// StagePass begins a pass through all stages of a model; a nil boundary ends it. received maps the numbers of earlier
+// stages' storages (see [Tensor.Number]) to the received tensors. Module calls that the pass shows to be skippable are
+// added to skipped, and calls in skipped do not run; nil skips none.
 func (t *Tape) StagePass(b StageBoundary, received map[uint32]*Tensor, skipped OtherStagesCalls) {
 	t.ranks.pipeline = pipeline{boundary: b, received: received, skipped: skipped}
 }
 
-// CallOrSkip runs call, a module's call with x whose only remaining tensor is its output. If the call is known to run
-// in another stage and to cross no boundary, one operator replaces it.
+// CallOrSkip runs call, the call of module p with x, whose output is the only tensor that it leaves. If skipped
+// ([Tape.StagePass]) has the module, one operator replaces the call.
 func (t *Tape) CallOrSkip(p *Path, x *Tensor, call func() *Tensor) *Tensor {
 	b := &t.ranks.pipeline
 	if b.skipped == nil || b.part == OwnStage {
@@ -76,7 +78,7 @@ func (t *Tape) CallOrSkip(p *Path, x *Tensor, call func() *Tensor) *Tensor {
 	return y
 }
 
-// receivedSince reports whether a storage with this number or a later one was received.
+// receivedSince reports whether a storage with the number from or a higher one was received.
 func (b *pipeline) receivedSince(from uint32) bool {
 	for n := from; n < b.numbered; n++ {
 		if b.received[n] != nil {
@@ -93,11 +95,11 @@ func (b *pipeline) send(x *Tensor) {
 	}
 }
 
-// EnterStage sets the part that the code from here on belongs to.
+// EnterStage sets the part of the model to which the code that follows belongs.
 func (t *Tape) EnterStage(p StagePart) { t.ranks.pipeline.part = p }
 
-// OnOtherRank runs f as the code of later stages if other is set, else in the current part. A model
-// that is spread over GPUs runs f on another GPU, or on the tape's own.
+// OnOtherRank runs f as code of later stages if other is set, otherwise as code of the current part. With a device map
+// ([Tape.SetDeviceMap]), it runs f on another GPU if other is set, otherwise on the tape's GPU.
 func (t *Tape) OnOtherRank(other bool, f func()) {
 	was := t.ranks.pipeline.part
 	defer func() { t.ranks.pipeline.part = was }()
@@ -112,28 +114,28 @@ func (t *Tape) OnOtherRank(other bool, f func()) {
 	f()
 }
 
-// OnHost runs f on the host, whose memory is not counted. In passes through the stages of a pipeline, and with weights
-// that are allocated on demand, tensors without memory belong to other ranks: there f runs on the device.
+// OnHost runs f on the host, whose memory is not recorded. During a pipeline pass, and if weights are allocated on
+// demand, a tensor without memory would be taken for another rank's; f then runs on the device.
 func (t *Tape) OnHost(f func()) {
 	t.OnOtherRank(t.ranks.pipeline.boundary == nil && t.onEmptyRead == nil, f)
 }
 
-// OnHost reports whether x is in the host's memory.
+// OnHost reports whether x is in host memory.
 func (x *Tensor) OnHost() bool {
 	return x.store.blank && !x.store.otherGPU && x.store.bytes > 0 && x.tape.ranks.pipeline.boundary == nil &&
 		x.tape.onEmptyRead == nil
 }
 
-// Number numbers the storages of earlier stages, which have no memory.
+// Number returns the number of x's storage among the storages of earlier stages, which have no memory.
 func (x *Tensor) Number() uint32 { return x.store.buffer }
 
-// Storage returns an identifier of the storage of x, valid while it lives.
+// Storage returns an identifier of x's storage, which is valid while the storage exists.
 func (x *Tensor) Storage() any { return x.store }
 
 // StorageBytes returns the size of the storage that x is a view of.
 func (x *Tensor) StorageBytes() int64 { return x.store.bytes }
 
-// fill sets up the storage of another stage's tensor: with the buffer received from that stage, or without memory.
+// fill initializes the storage of another stage's tensor: with the buffer received for it, or without memory.
 func (b *pipeline) fill(s *storage) {
 	s.blank = true
 	if b.part != EarlierStages {
@@ -146,7 +148,7 @@ func (b *pipeline) fill(s *storage) {
 	}
 }
 
-// crossesBoundary passes a kernel's inputs to the boundary. It reports whether another rank runs it.
+// crossesBoundary passes the inputs of a kernel to the stage boundary. It reports whether another rank runs the kernel.
 func (t *Tape) crossesBoundary(reads []*Tensor) bool {
 	b := &t.ranks.pipeline
 	if b.boundary == nil || b.part == EarlierStages {
@@ -164,13 +166,13 @@ func (t *Tape) crossesBoundary(reads []*Tensor) bool {
 	return b.part != OwnStage
 }
 
-// isSent reports whether the rank has computed or received x, and sends it to later stages.
+// isSent reports whether later stages receive x from the rank: x has memory, and is no weight, buffer or batch data.
 func (x *Tensor) isSent() bool {
 	c := x.class()
 	return !x.store.blank && c != program.Weights && c != program.Buffers && c != program.Batch
 }
 
-// followAcross reports to the boundary that a tensor becomes the input of a node.
+// followAcross passes x, an input of a new autograd node, to the stage boundary.
 func (t *Tape) followAcross(x *Tensor) {
 	b := &t.ranks.pipeline
 	if x.node == nil || b.part == EarlierStages {
@@ -189,24 +191,24 @@ func (t *Tape) followAcross(x *Tensor) {
 	}
 }
 
-// ranks is the part of a tape that relates its device to others: ranks that share weights
-// or tokens, stages of a pipeline, and further GPUs of the same process.
+// ranks is the part of a tape that describes other devices: ranks that share weights or tokens, stages of a pipeline,
+// and further GPUs of the process.
 type ranks struct {
-	// splits are the weights that ranks share; nil if there are none.
+	// splits are the sharded weights; nil if there are none.
 	splits map[*Tensor]Sharing
-	// styles apply to the calls of modules whose ranks share tokens; nil if there are none.
+	// styles are the styles of modules that ranks share tokens of (see [Tape.Parallelize]); nil if there are none.
 	styles map[*Path]Style
 	// subclassed reports whether tensors are DTensors.
 	subclassed bool
-	// collectives are asynchronous and not yet waited for.
+	// collectives are the asynchronous collectives that nothing has waited for yet.
 	collectives []asyncCollective
 	pipeline    pipeline
-	// spread describes a model over several GPUs of the process; nil for most.
+	// spread is the device map of a model on several GPUs of the process; nil without one.
 	spread *deviceMap
 }
 
-// here reports whether the recorded device runs the current code.
+// here reports whether the recorded device runs the code.
 func (r *ranks) here() bool { return r.pipeline.part == OwnStage }
 
-// crossing reports whether a kernel may read tensors of other devices, or run on one.
+// crossing reports whether kernels may read tensors of other devices or run there.
 func (r *ranks) crossing() bool { return !r.here() || r.pipeline.boundary != nil }

@@ -2,10 +2,10 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// Streams names the streams of the recording, the computing one first. It is called before other streams are used.
+// Streams sets the names of the streams, the compute stream first. It must be called before another stream is used.
 func (t *Tape) Streams(names ...string) { t.prog.Streams = names }
 
-// RecordEvent puts an event into the queue of a stream.
+// RecordEvent records an event on a stream and returns its number.
 func (t *Tape) RecordEvent(s program.Stream) uint32 {
 	e := uint32(len(t.prog.Events))
 	push(&t.prog.Events, program.Event{Stream: s})
@@ -22,14 +22,14 @@ func (t *Tape) WaitEvent(s program.Stream, event uint32) {
 	t.emit(program.AwaitEvent, uint32(len(t.prog.Waits)-1))
 }
 
-// WaitStream makes a stream wait for all work queued so far on another.
+// WaitStream makes stream s wait for all work queued on stream on so far.
 func (t *Tape) WaitStream(s, on program.Stream) {
 	if s != on {
 		t.WaitEvent(s, t.RecordEvent(on))
 	}
 }
 
-// Collective records a collective of a group of ranks that reads in and writes out; one of them may be nil.
+// Collective records a collective operation of a group of ranks that reads in and writes out; one of them may be nil.
 func (t *Tape) Collective(w program.Work, group int64, out, in *Tensor) {
 	var writes []*Tensor
 	if out != nil {
@@ -40,7 +40,7 @@ func (t *Tape) Collective(w program.Work, group int64, out, in *Tensor) {
 	}
 }
 
-// FreeStorage records untyped_storage().resize_(0): the memory is freed, and its tensors remain.
+// FreeStorage records x.untyped_storage().resize_(0), which frees the memory; x and its views stay usable as tensors.
 func (x *Tensor) FreeStorage() {
 	s := x.store
 	if !s.blank {
@@ -54,8 +54,8 @@ func (t *Tape) Unallocated(d DType, n int64) *Tensor {
 	return t.newUnallocated(d, t.contiguous([]int64{n}))
 }
 
-// AllocStorage records untyped_storage().resize_() to the size of the tensor, if its storage is
-// empty; op is the operator that PyTorch calls.
+// AllocStorage records x.untyped_storage().resize_(bytes) if the storage is empty; op is the operator that PyTorch
+// calls.
 func (x *Tensor) AllocStorage(op string, c program.Class) {
 	s, t := x.store, x.tape
 	if !s.blank || s.bytes == 0 {
@@ -68,13 +68,13 @@ func (x *Tensor) AllocStorage(op string, c program.Class) {
 	})
 }
 
-// Part returns a view of n elements of a flat tensor, from an offset on, in a shape.
+// Part returns a contiguous view of the given shape into a flat tensor, starting at an offset in elements.
 func (x *Tensor) Part(offset int64, shape ...int64) *Tensor {
 	var buf [8]int64
 	return x.Alias(shape, contiguousStrides(buf[:0], shape), x.offset+offset)
 }
 
-// PartLike returns a view of a flat tensor, from an offset on, with the layout of another tensor.
+// PartLike returns a view into a flat tensor with the layout of y, starting at an offset in elements.
 func (x *Tensor) PartLike(offset int64, y *Tensor) *Tensor {
 	if !y.dense {
 		return x.Part(offset, y.shape...)
@@ -82,7 +82,7 @@ func (x *Tensor) PartLike(offset int64, y *Tensor) *Tensor {
 	return x.Alias(y.shape, y.strides, x.offset+offset)
 }
 
-// OnEmptyRead registers f to allocate an empty storage when an operator is about to read the tensor.
+// OnEmptyRead registers f, which allocates a tensor's empty storage. It is called before an operator reads the tensor.
 func (t *Tape) OnEmptyRead(f func(x *Tensor)) {
 	before := t.onEmptyRead
 	t.onEmptyRead = func(x *Tensor) {
@@ -100,7 +100,7 @@ func (x *Tensor) Touch() {
 	}
 }
 
-// fetch allocates the empty storages that an operator reads.
+// fetch calls the functions of [Tape.OnEmptyRead] for the empty storages among an operator's arguments.
 func (t *Tape) fetch(reads []*Tensor) {
 	for _, x := range reads {
 		if x != nil && x.store.blank && x.store.bytes > 0 {
@@ -113,9 +113,9 @@ func (t *Tape) fetch(reads []*Tensor) {
 	}
 }
 
-// WithoutWeightMemory runs f, which moves a model to the device, without memory for its weights. Their
-// storages are empty until [Tensor.AllocStorage].
+// WithoutWeightMemory runs f, which moves a model to the device, without memory for the weights: their storages stay
+// empty until [Tensor.AllocStorage].
 func (t *Tape) WithoutWeightMemory(f func()) { withValue(&t.unplaced, true, f) }
 
-// SkipsWeightMemory reports whether [Tape.WithoutWeightMemory] runs, so that new weights get no memory.
+// SkipsWeightMemory reports whether the code runs inside [Tape.WithoutWeightMemory].
 func (t *Tape) SkipsWeightMemory() bool { return t.unplaced }

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// extent returns how many elements of a storage the geometry reaches over.
+// extent returns the number of elements between the first and the last element of g in the storage, both included.
 func (g geometry) extent() int64 {
 	last := int64(1)
 	for i, s := range g.shape {
@@ -20,7 +20,7 @@ func (g geometry) extent() int64 {
 	return last
 }
 
-// spanning returns g without the dimensions of one element.
+// spanning returns g without dimensions of size one.
 func (g geometry) spanning() geometry {
 	var out geometry
 	for d, s := range g.shape {
@@ -31,7 +31,7 @@ func (g geometry) spanning() geometry {
 	return out
 }
 
-// overlaps reports whether two elements may have the same address (_maybe_overlapping_memory).
+// overlaps reports whether two elements may share an address (_maybe_overlapping_memory).
 func (g geometry) overlaps() bool {
 	order := lists.Ascending(len(g.shape))
 	slices.SortFunc(order, func(a, b int) int { return int(g.strides[a] - g.strides[b]) })
@@ -53,8 +53,8 @@ func (x *Tensor) asStrided(part geometry, offset int64) *Tensor {
 }
 
 // asStridedBackward records as_strided_backward: zeros as large as the storage, to which g is copied at the view's
-// positions, or added if elements of the view overlap. The offset is the distance from the first element of the whole
-// to the first of the view.
+// positions, or added if elements of the view overlap. The offset is the distance from the first element of whole to
+// the first element of part.
 func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 	c := g.tape.Begin("as_strided_backward", g)
 	grad := c.Bind(g)

@@ -21,35 +21,34 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Options control a recording.
+// Options are the options of a recording.
 type Options struct {
-	// Annotate records the model's line for every event.
+	// Annotate reports whether allocations are recorded with the source line of the model.
 	Annotate bool
-	// Warm starts with allocated library workspaces, as in a process that has run the same operators before.
+	// Warm reports whether library workspaces exist already, as in a process that has run the same operators before.
 	Warm bool
-	// Done stops the recording when it is closed: it panics with [ErrStopped].
+	// Done stops the recording when the channel is closed: the recording panics with [ErrStopped].
 	Done <-chan struct{}
-	// Others are further GPUs. The recording also serves the GPUs among them on which the
-	// step differs only in scratch memory.
+	// Others are further GPUs. The recording is also valid for those on which the step differs only in scratch memory.
 	Others []GPU
-	// Ceiling limits the allocated bytes: more raise [ErrCeiling]. Zero is no limit.
+	// Ceiling limits the allocated bytes: a recording that exceeds it raises [ErrCeiling]. Zero means no limit.
 	Ceiling   int64
 	NoKernels bool // leaves out the launches of kernels
-	// Further, if not nil, is called after the last step of [Tape.Steps] with the program so far, and reports whether
-	// another step is recorded.
+	// Further, if not nil, is called after the last step of [Tape.Steps] with the program so far. It reports whether
+	// another step is to be recorded.
 	Further func(*program.Program) bool
 }
 
-// ErrStopped is the panic of a recording after Done was closed.
+// ErrStopped is the value with which a recording panics after Done was closed.
 var ErrStopped = errors.New("the recording was stopped")
 
 // ErrCeiling is raised by a recording that exceeds its ceiling.
 var ErrCeiling = errors.New("the step needs more memory than the limit that recording stops at")
 
-// checkEvery is the number of activations between two checks of Done: about 100 µs.
+// checkEvery is the number of operator calls between two checks of Done: about 100 µs.
 const checkEvery = 1024
 
-// stopIfDone panics when Done was closed.
+// stopIfDone panics if Done is closed.
 func (t *Tape) stopIfDone() {
 	select {
 	case <-t.opts.Done:
@@ -58,7 +57,7 @@ func (t *Tape) stopIfDone() {
 	}
 }
 
-// Tape records the operators of one device. It is not safe for concurrent use.
+// Tape records the operators that one device runs. It is not safe for concurrent use.
 type Tape struct {
 	interpreter // the code that runs
 	memory      // storages, buffers and the program
@@ -92,7 +91,7 @@ func (t *Tape) Program() *program.Program { return &t.prog }
 // Rules returns the rules of the release that the step is recorded for.
 func (t *Tape) Rules() *Rules { return &t.rules }
 
-// Mark ends a phase.
+// Mark records the end of a phase, such as "forward".
 func (t *Tape) Mark(phase string) {
 	t.prog.Phases = append(t.prog.Phases, program.Phase{Step: t.step, Name: phase})
 	t.emit(program.MarkPhase, uint32(len(t.prog.Phases)-1))
@@ -106,11 +105,11 @@ func (t *Tape) emit(k program.Kind, arg uint32) {
 	push(&t.prog.Instructions, program.Instruction{Kind: k, Arg: arg})
 }
 
-// push appends to a table of the program.
+// push appends an entry to a table of the program.
 func push[T any](table *[]T, x T) { *extend(table) = x }
 
-// extend adds an entry to a table and leaves its old contents for the caller to overwrite.
-// Tables double, where append would add a quarter: a step has thousands of entries.
+// extend adds an entry to a table without clearing it; the caller overwrites it. Tables double when they grow (append
+// adds a quarter), since a step has thousands of entries.
 func extend[T any](table *[]T) *T {
 	n := len(*table)
 	if n == cap(*table) {
@@ -120,7 +119,7 @@ func extend[T any](table *[]T) *T {
 	return &(*table)[n]
 }
 
-// Play copies the tables of a program recorded elsewhere into the tape, which must be new and records nothing else.
+// Play copies the tables of p, which was recorded elsewhere, to the tape. The tape must be new and record nothing else.
 func (t *Tape) Play(p *program.Program) {
 	own := &t.prog
 	own.Instructions = append(own.Instructions[:0], p.Instructions...)

@@ -6,30 +6,30 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// storage is one allocation. Tensors and their views share it; it is freed when the last of them ends.
+// storage is one allocation, shared by a tensor and its views. It is freed when the last of them is released.
 type storage struct {
 	buffer uint32
 	bytes  int64
 	refs   int32
-	// version counts the in-place writes that autograd followed.
+	// version counts the in-place writes that autograd tracked.
 	version int32
-	// blank marks a storage of zero bytes: PyTorch allocates nothing for it.
+	// blank reports whether the storage has no memory, because it has zero bytes or its memory is not recorded.
 	blank bool
-	// received marks a storage in a buffer that another stage has sent, see [Tape.StagePass].
+	// received reports whether the memory is a buffer received from another stage, see [Tape.StagePass].
 	received bool
-	// otherGPU marks a storage on another GPU of the process, see [Tape.SetDeviceMap].
+	// otherGPU reports whether the storage is on another GPU of the process, see [Tape.SetDeviceMap].
 	otherGPU bool
-	// pending marks a storage that a collective has yet to fill, see [Tape.waitForRead].
+	// pending reports whether an unfinished collective writes the storage, see [Tape.waitForRead].
 	pending bool
-	// trues is the number of true elements of a mask plus one, zero if unknown, see SetTrue.
+	// trues is the number of true elements of a mask plus one; zero if unknown, see [Tensor.SetTrue].
 	trues int64
 }
 
 // Tensor has a shape, strides, an element type and a storage, but no data.
 //
-// Its life is PyTorch's: references are counted. A result without a name is a temporary and dies as soon as the
-// expression that uses it ends; names (see [Frame]), autograd, containers and optimizers hold it longer. Using a tensor
-// without references is a bug of the model's description and panics.
+// References are counted as in PyTorch. A result that no variable holds is a temporary, which is freed after the
+// expression that uses it. Variables (see [Frame]), autograd, containers and optimizers hold it longer. Using a tensor
+// without references is a bug of the model's description, and panics.
 type Tensor struct {
 	*layout // shape and strides
 	tape    *Tape
@@ -42,8 +42,8 @@ type Tensor struct {
 	requiresGrad bool
 	dead         bool
 	listed       int8 // how often it is in the tape's list of temporaries
-	// view is the tensor that this one is a view of, nil if it is none; version is the
-	// storage's when the view's node was made.
+	// view is the base tensor if this one is a view, otherwise nil. version is the storage's version when the view's
+	// node was made.
 	view    *Tensor
 	version int32
 
@@ -53,10 +53,10 @@ type Tensor struct {
 	half  *Tensor // a leaf's copy in the cache of autocast
 }
 
-// Shape returns the size of each dimension. It must not be changed.
+// Shape returns the size of each dimension. The caller must not change the slice.
 func (x *Tensor) Shape() []int64 { return x.shape }
 
-// Strides returns the strides in elements. They must not be changed.
+// Strides returns the strides in elements. The caller must not change the slice.
 func (x *Tensor) Strides() []int64 { return x.strides }
 
 // Size returns the size of dimension d; negative d counts from the end.
@@ -74,13 +74,13 @@ func (x *Tensor) DType() DType { return x.dtype }
 // Bytes returns the size of the elements in bytes. The storage may be larger.
 func (x *Tensor) Bytes() int64 { return x.numel * x.dtype.Size() }
 
-// Tape returns the recording this tensor belongs to.
+// Tape returns the tape on which the tensor is recorded.
 func (x *Tensor) Tape() *Tape { return x.tape }
 
-// RequiresGrad reports whether autograd follows this tensor.
+// RequiresGrad returns x.requires_grad.
 func (x *Tensor) RequiresGrad() bool { return x.requiresGrad }
 
-// Grad returns the accumulated gradient of a leaf, nil if there is none.
+// Grad returns the accumulated gradient of a leaf; nil if it has none.
 func (x *Tensor) Grad() *Tensor { return x.grad }
 
 // SharesStorage reports whether x and y are views of one allocation.
@@ -96,7 +96,7 @@ func (x *Tensor) Dim(d int) int {
 	return d
 }
 
-// Retain adds a reference. None, which is nil, has no references.
+// Retain adds a reference and returns x; nil stays nil.
 func (x *Tensor) Retain() *Tensor {
 	if x != nil {
 		x.refs++
@@ -104,7 +104,7 @@ func (x *Tensor) Retain() *Tensor {
 	return x
 }
 
-// Release drops a reference; the last one ends the tensor.
+// Release removes a reference. The last one frees the tensor.
 func (x *Tensor) Release() {
 	if x == nil {
 		return
@@ -115,14 +115,14 @@ func (x *Tensor) Release() {
 	}
 }
 
-// releaseAll drops a reference to each of xs, in order.
+// releaseAll releases each of xs, in order.
 func releaseAll(xs []*Tensor) {
 	for _, x := range xs {
 		x.Release()
 	}
 }
 
-// die releases the graph first and then the storage, as TensorImpl::release_resources does.
+// die releases x's autograd node and then its storage, in the order of TensorImpl::release_resources.
 func (x *Tensor) die() {
 	if x.dead {
 		return
@@ -144,7 +144,7 @@ func (x *Tensor) die() {
 	}
 }
 
-// alive panics when x was used after its last reference ended.
+// alive panics if x has no references any more.
 func (x *Tensor) alive() {
 	if x != nil && x.dead && !x.tape.autograd.hooks.unwinding {
 		panic(fmt.Sprintf("trace: tensor %v used after its last reference went; name it with Frame.Bind", x.shape))
@@ -157,7 +157,7 @@ func (x *Tensor) classify(c program.Class) {
 	}
 }
 
-// class returns the class of x's buffer now.
+// class returns the current class of x's buffer.
 func (x *Tensor) class() program.Class {
 	if x.store.blank {
 		return program.Temporaries

@@ -2,7 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// Var records x.var(dims, keepdim), unbiased or not; no dims takes the variance of everything.
+// Var records x.var(dims, keepdim); no dims means all. The correction affects no allocation.
 func (x *Tensor) Var(keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("var_dim", x)
 	y := x.welford("var_dim", dims, keep)
@@ -10,7 +10,7 @@ func (x *Tensor) Var(keep bool, dims ...int) *Tensor {
 		func(b *Gradients) { b.Set(0, varBackward(b.Grad, b.Saved(0), dims, keep)) }))
 }
 
-// Std records x.std(dims, keepdim).
+// Std records x.std(dims, keepdim); no dims means all.
 func (x *Tensor) Std(keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("std_dim", x)
 	y := x.welford("std_dim", dims, keep)
@@ -18,8 +18,8 @@ func (x *Tensor) Std(keep bool, dims ...int) *Tensor {
 		func(b *Gradients) { b.Set(0, stdBackward(b.Grad, b.Saved(1), b.Saved(0), dims, keep)) }))
 }
 
-// welford returns the kernel of std and var: its accumulator is two floats, a count
-// and the count as a float, and it reads two values per step.
+// welford records the kernel of std and var. Its accumulator is two floats, a count, and the count as a float; it reads
+// two values at once.
 func (x *Tensor) welford(op string, dims []int, keep bool) *Tensor {
 	return x.reduce(reduction{op: op, out: x.dtype, accSize: 16, vt0: 2}, dims, keep)
 }

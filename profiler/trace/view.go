@@ -6,15 +6,15 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// viewOf makes a view of x with an autograd node whose gradient is back(grad). The view keeps a reference to its base
-// even without grad mode (ViewInfo::base_). Its storage then has two holders, so gradients that arrive as views are not
-// accumulated in place.
+// viewOf records an operator that returns a view of x; back computes the gradient of x from the view's. The view holds
+// its base even if autograd is off (ViewInfo::base_). Its storage then has two references, so gradients that arrive as
+// views are not accumulated in place.
 func (x *Tensor) viewOf(op, node string, shape, strides []int64, offset int64, back func(b *Gradients)) *Tensor {
 	return x.viewAs(op, node, x.tape.layout(shape, strides), offset, back)
 }
 
-// viewAs records viewOf for a layout. A call from C++ needs no activation: it allocates nothing,
-// and the argument belongs to the caller.
+// viewAs records viewOf for a layout. A C++ caller needs no entry on the stack of running calls: the call allocates
+// nothing, and the caller holds the argument.
 func (x *Tensor) viewAs(op, node string, l *layout, offset int64, back func(b *Gradients)) *Tensor {
 	t := x.tape
 	if !t.python {
@@ -28,7 +28,7 @@ func (x *Tensor) viewAs(op, node string, l *layout, offset int64, back func(b *G
 	return c.End(y)
 }
 
-// trackedAlias returns another header over the storage of x that autograd follows.
+// trackedAlias returns a tensor on the storage of x with an autograd node.
 func (x *Tensor) trackedAlias(node string, l *layout, offset int64, back func(b *Gradients)) *Tensor {
 	y := x.tape.newHeader(x.store, x.dtype, l, offset)
 	y.SetGradFn(node, inputs{x}, nil, back)
@@ -58,7 +58,7 @@ func (x *Tensor) View(shape ...int64) *Tensor {
 // Viewable reports whether View(shape) is possible without a copy.
 func (x *Tensor) Viewable(shape ...int64) bool { return x.viewed(inferShape(shape, x.numel)) != nil }
 
-// viewed returns the layout of x in another shape, nil if its strides allow no view.
+// viewed returns the layout of a view of x with the given shape; nil if the strides of x allow no view.
 func (x *Tensor) viewed(shape []int64) *layout {
 	l := x.layout
 	if l.reshaped != nil && slices.Equal(l.reshaped.shape, shape) {
@@ -73,24 +73,24 @@ func (x *Tensor) viewed(shape []int64) *layout {
 	return l.reshaped
 }
 
-// Reshape records x.reshape(shape): a view where strides allow, else a copy.
+// Reshape records x.reshape(shape): a view if the strides allow it, otherwise a copy.
 func (x *Tensor) Reshape(shape ...int64) *Tensor {
 	c := x.tape.Begin("reshape", x)
 	return c.End(x.AsShape(inferShape(shape, x.numel)))
 }
 
-// AsShape records x.reshape(shape) as C++ calls it.
+// AsShape records x.reshape(shape) as called from C++.
 func (x *Tensor) AsShape(shape []int64) *Tensor {
 	if l := x.viewed(shape); l != nil {
 		return x.viewAs("reshape", "ViewBackward0", l, x.offset, reshapeBackward).ofViewKind(isReshape)
 	}
-	// _unsafe_view of a clone.
+	// _unsafe_view of a clone
 	c := x.tape.Begin("reshape", x)
 	copied := c.Bind(x.CloneContiguous())
 	return c.End(copied.unsafeView(shape))
 }
 
-// Flatten records x.flatten(from, to): the dimensions from..to made one.
+// Flatten records x.flatten(from, to), which merges the dimensions from..to.
 func (x *Tensor) Flatten(from, to int) *Tensor {
 	c := x.tape.Begin("flatten_using_ints", x)
 	from, to = x.Dim(from), x.Dim(to)
@@ -100,7 +100,8 @@ func (x *Tensor) Flatten(from, to int) *Tensor {
 
 func reshapeBackward(b *Gradients) { b.Set(0, b.Grad.AsShape(b.input(0).shape)) }
 
-// unsafeView records _unsafe_view of a tensor whose strides allow it: autograd does not know it to be a view.
+// unsafeView records _unsafe_view, whose result autograd does not treat as a view. The strides of x must allow the
+// view.
 func (x *Tensor) unsafeView(shape []int64) *Tensor {
 	l := x.viewed(shape)
 	if l == nil {
@@ -109,7 +110,7 @@ func (x *Tensor) unsafeView(shape []int64) *Tensor {
 	return x.trackedAlias("UnsafeViewBackward0", l, x.offset, reshapeBackward).ofViewKind(isReshape)
 }
 
-// inferShape computes the one size that is given as -1.
+// inferShape replaces a size of -1 by the size that makes total elements.
 func inferShape(shape []int64, total int64) []int64 {
 	known, hole := int64(1), -1
 	for i, s := range shape {
@@ -128,8 +129,8 @@ func inferShape(shape []int64, total int64) []int64 {
 	return lists.Replace(shape, hole, total/known)
 }
 
-// ViewStrides implements at::detail::computeStride: the strides a view of the given
-// shape has, if there can be one. It puts them into dst, which is empty.
+// ViewStrides implements at::detail::computeStride: it returns the strides of a view of the given shape, and whether
+// such a view exists. The strides are appended to dst, which is empty.
 func ViewStrides(dst, old, oldStrides, shape []int64) ([]int64, bool) {
 	strides := dst
 	for range shape {
@@ -220,7 +221,7 @@ func (x *Tensor) matrixT() *layout {
 	return x.transposed
 }
 
-// ofViewKind sets the kind of view of x, by which [Node.viewBackward] computes its gradient.
+// ofViewKind sets the flag by which [Node.viewBackward] computes the gradient of the view x.
 func (x *Tensor) ofViewKind(kind nodeFlags) *Tensor {
 	if x.node != nil {
 		x.node.flags |= kind
@@ -279,8 +280,8 @@ func (x *Tensor) Expand(shape ...int64) *Tensor {
 	})
 }
 
-// UseParts replaces parts by views of the flat leaf x, as FullyShardedDataParallel does before the forward pass of a
-// unit: backward joins their gradients into the gradient of x.
+// UseParts replaces the tensors in parts by views of the flat leaf x, as FullyShardedDataParallel does before the
+// forward pass of a unit. Backward concatenates their gradients to the gradient of x.
 func (x *Tensor) UseParts(parts []*Tensor) {
 	dtype := x.dtype
 	flat := func(g *Tensor) *Tensor { return g.AsShape([]int64{g.numel}) }
@@ -289,8 +290,8 @@ func (x *Tensor) UseParts(parts []*Tensor) {
 	})
 }
 
-// PartAs returns a view of a flat tensor's memory in another dtype, from an offset in elements of x on, with the layout
-// of another tensor.
+// PartAs returns a view into a flat tensor as elements of type d, with the layout of y. The offset counts elements of
+// x.
 func (x *Tensor) PartAs(d DType, offset int64, y *Tensor) *Tensor {
 	return x.tape.newHeader(x.store, d, y.layout, (x.offset+offset)*x.dtype.Size()/d.Size())
 }

@@ -11,8 +11,7 @@ func (x *Tensor) AsStrided(shape, strides []int64, offset int64) *Tensor {
 	return x.asStrided(geometry{shape, strides}, offset)
 }
 
-// SqueezeAll records x.squeeze() without some dimensions named, or
-// x.squeeze(dims), which removes dimensions of size one.
+// SqueezeAll records x.squeeze(), or x.squeeze(dims): it removes all dimensions of size one, or those among dims.
 func (x *Tensor) SqueezeAll(dims ...int) *Tensor {
 	drop := make([]bool, len(x.shape))
 	for d := range drop {
@@ -32,7 +31,7 @@ func (x *Tensor) SqueezeAll(dims ...int) *Tensor {
 	})
 }
 
-// Diagonal records x.diagonal(offset, a, b): the diagonal comes last.
+// Diagonal records x.diagonal(offset, a, b). The diagonal becomes the last dimension.
 func (x *Tensor) Diagonal(offset int64, a, b int) *Tensor {
 	a, b = x.Dim(a), x.Dim(b)
 	whole := x.shape
@@ -58,7 +57,7 @@ func (x *Tensor) Diagonal(offset int64, a, b int) *Tensor {
 	})
 }
 
-// DiagEmbed records torch.diag_embed(x): x on the diagonal of zeros.
+// DiagEmbed records torch.diag_embed(x, offset): zeros with the rows of x on the diagonals.
 func (x *Tensor) DiagEmbed(offset int64) *Tensor {
 	c := x.tape.Begin("diag_embed", x)
 	n := x.Size(-1) + max(offset, -offset)
@@ -141,8 +140,8 @@ func Meshgrid(xy bool, xs ...*Tensor) []*Tensor {
 	return c.EndAll(outs...)
 }
 
-// TensorSplit records x.tensor_split: views that begin at zero and at the given indices along dimension d, such as
-// [Sections].
+// TensorSplit records x.tensor_split(indices, d): views along dimension d. The first one begins at zero, the others at
+// starts; [Sections] returns the starts of equal sections.
 func (x *Tensor) TensorSplit(starts []int64, d int) []*Tensor {
 	c := x.tape.Begin("tensor_split", x)
 	outs := make([]*Tensor, 0, len(starts)+1)
@@ -154,8 +153,8 @@ func (x *Tensor) TensorSplit(starts []int64, d int) []*Tensor {
 	return c.EndAll(outs...)
 }
 
-// Sections returns the indices at which all but the first of n parts of a dimension begin, as in tensor_split: the
-// first parts are longer by one if n does not divide the size.
+// Sections returns the starts of all sections but the first that x.tensor_split(n) makes. If n does not divide the
+// size, the first sections are longer by one.
 func Sections(size, n int64) []int64 {
 	var starts []int64
 	at := int64(0)
@@ -169,7 +168,7 @@ func Sections(size, n int64) []int64 {
 	return starts
 }
 
-// SelectScatter records torch.select_scatter(x, src, d, i): x with one slice replaced.
+// SelectScatter records torch.select_scatter(x, src, d, i): a copy of x in which src replaces slice i.
 func (x *Tensor) SelectScatter(src *Tensor, d int, i int64) *Tensor {
 	return x.scatterInto("select_scatter", "SelectScatterBackward0", src, func(y *Tensor) *Tensor {
 		return y.Select(d, i)
@@ -190,8 +189,8 @@ func (x *Tensor) DiagonalScatter(src *Tensor, offset int64, a, b int) *Tensor {
 	})
 }
 
-// scatterInto returns a copy of x with src written to a view of it. The gradient of x is the same operator with zeros
-// for src; the gradient of src is the view of the gradient.
+// scatterInto records a copy of x in which src replaces a view. The gradient of x is the incoming gradient with zeros
+// in the view; the gradient of src is the view of the incoming gradient.
 func (x *Tensor) scatterInto(op, node string, src *Tensor, view func(*Tensor) *Tensor) *Tensor {
 	t := x.tape
 	c := t.Begin(op, x, src)
@@ -218,7 +217,7 @@ func BroadcastAll(xs ...*Tensor) []*Tensor {
 	return c.EndAll(outs...)
 }
 
-// ChannelShuffle records torch.channel_shuffle(x, groups): a copy.
+// ChannelShuffle records torch.channel_shuffle(x, groups), which copies x.
 func (x *Tensor) ChannelShuffle(groups int64) *Tensor {
 	c := x.tape.Begin("channel_shuffle", x)
 	n, channels := x.shape[0], x.shape[1]
@@ -226,7 +225,7 @@ func (x *Tensor) ChannelShuffle(groups int64) *Tensor {
 	return c.End(y.View(x.shape...))
 }
 
-// ToCopy returns a copy of x as type d, also where x has it.
+// ToCopy records a copy of x as type d, even if x has that type.
 func (x *Tensor) ToCopy(d DType) *Tensor {
 	if x.dtype != d {
 		return x.To(d)
@@ -234,14 +233,14 @@ func (x *Tensor) ToCopy(d DType) *Tensor {
 	return x.Clone()
 }
 
-// FlatRepeatInterleave records x.repeat_interleave(n): of the flattened x.
+// FlatRepeatInterleave records x.repeat_interleave(n) without a dimension, which flattens x.
 func (x *Tensor) FlatRepeatInterleave(n int64) *Tensor {
 	c := x.tape.Begin("repeat_interleave_self_int", x)
 	flat := c.Bind(x.AsShape([]int64{x.numel}))
 	return c.End(flat.RepeatInterleave(n, 0))
 }
 
-// TriangleInPlace records x.tril_() and x.triu_().
+// TriangleInPlace records x.tril_(); x.triu_() allocates the same.
 func (x *Tensor) TriangleInPlace() *Tensor {
 	c := x.tape.Begin("tril_", x)
 	c.t.LaunchElementwise(x, 1, x)

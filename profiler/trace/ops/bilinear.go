@@ -22,7 +22,7 @@ func Bilinear(x *tensor, z, weight, bias *tensor) *tensor {
 	return c.End(y)
 }
 
-// trilinear records _trilinear as called by bilinear, which computes one output after another.
+// trilinear records _trilinear as bilinear calls it: in a loop over the outputs.
 func trilinear(x *tensor, z, weight *tensor) *tensor {
 	t := x.Tape()
 	c := t.Begin("_trilinear", x, weight, z)
@@ -53,7 +53,7 @@ func trilinear(x *tensor, z, weight *tensor) *tensor {
 	}))
 }
 
-// eachOutput records one iteration of _trilinear's loop: products and their sums.
+// eachOutput records an iteration of _trilinear's loop: products of the given sizes, and their sums.
 func eachOutput(c *call, d trace.DType, into *tensor, sizes ...int64) {
 	t := c.Tape()
 	parts := lists.Map(sizes, func(n int64) *tensor { return c.Bind(t.Alloc(d, n)) })

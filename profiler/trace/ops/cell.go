@@ -24,7 +24,8 @@ func lstmCell(x *tensor, h, c *tensor, w CellWeights) (hy, cy *tensor) {
 	return call.EndPair(fusedLSTMCell(in, hidden, c, w))
 }
 
-// fusedLSTMCell records _thnn_fused_lstm_cell. in and hidden are the gates' two summands without bias.
+// fusedLSTMCell records _thnn_fused_lstm_cell. in and hidden are the products of the weights with x and h, without
+// bias.
 func fusedLSTMCell(in *tensor, hidden, c *tensor, w CellWeights) (hy, cy *tensor) {
 	t := in.Tape()
 	call := t.Begin("_thnn_fused_lstm_cell", in, hidden, c)

@@ -12,8 +12,8 @@ type CTCLossArgs struct {
 	ZeroInfinity bool
 }
 
-// CTCLoss records torch.nn.functional.ctc_loss of log probabilities x, [T, N, C], and padded targets, [N, S], with
-// lengths on the host. Autocast runs it in fp32.
+// CTCLoss records torch.nn.functional.ctc_loss of log-probabilities x [T, N, C] and padded targets [N, S], with lengths
+// on the host. Autocast runs it in fp32.
 func CTCLoss(x *tensor, targets *tensor, a CTCLossArgs) *tensor {
 	c := x.Tape().Begin("ctc_loss_Tensor", x, targets)
 	c.CastToFP32(&x)
@@ -50,7 +50,7 @@ func ctcTable(x *tensor, targets *tensor) *tensor {
 }
 
 // ctcLengths records the copies of the input lengths, target lengths and target offsets to the device. The offsets
-// belong to an older local variable, so they are freed last.
+// belong to a local variable that is declared first, so they are freed last.
 func ctcLengths(c *call, batch int64) {
 	t := c.Tape()
 	inputs, targets, offsets := t.Alloc(trace.I64, batch), t.Alloc(trace.I64, batch), t.Alloc(trace.I64, batch)

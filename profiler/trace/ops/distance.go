@@ -6,9 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// CDist records torch.cdist(x, y, p): the distances between the rows of x and of y in the norm of order p. Autocast
-// runs it in fp32. Euclidean distances are computed by matrix products if there are more than 25 rows, or as products
-// selects.
+// CDist records torch.cdist(x, y, p): the distances in the p-norm between the rows of x and of y. Autocast runs it in
+// fp32. products selects whether Euclidean distances are computed by matrix products; the default is more than 25 rows.
 func CDist(x *tensor, y *tensor, p float64, products Products) *tensor {
 	c := x.Tape().Begin("cdist", x, y)
 	c.CastToFP32(&x, &y)
@@ -104,8 +103,8 @@ func pairwiseDistances(x *tensor, y *tensor, p float64, shape []int64) *tensor {
 	}))
 }
 
-// pairwiseDistancesGrad records _cdist_backward: the contributions of all pairs are stored and then summed. The norm of
-// order zero has none.
+// pairwiseDistancesGrad records _cdist_backward: the contributions of all pairs are stored and then summed; with p = 0,
+// the gradient is zero.
 func pairwiseDistancesGrad(grad, x, y, z *tensor, p float64) *tensor {
 	c := x.Tape().Begin("_cdist_backward", grad, x, y, z)
 	if p == 0 {

@@ -8,14 +8,15 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Einsum records torch.einsum with an equation such as "bhid,bhjd->bhij" or "...d,d->...". Operands are contracted from
-// left to right, each pair as one batched matrix product. If an operand has a letter twice, its diagonal is taken.
+// Einsum records torch.einsum with an equation such as "bhid,bhjd->bhij" or "...d,d->...". It contracts the operands
+// from left to right, each pair by one batched matrix product. If a letter occurs twice in an operand, the diagonal is
+// used.
 func Einsum(equation string, operands ...*tensor) *tensor {
 	return EinsumAlong(nil, equation, operands...)
 }
 
-// EinsumAlong records Einsum that contracts in the order of path, as opt_einsum returns it: two indices for each step
-// among the remaining operands, whose product is appended. It panics if the path does not fit the operands.
+// EinsumAlong records Einsum in the order of path, as opt_einsum returns it. Each step has two indices among the
+// remaining operands; their product is appended to the operands. It panics if the path does not match the operands.
 func EinsumAlong(path []int64, equation string, operands ...*tensor) *tensor {
 	t := operands[0].Tape()
 	c := t.BeginList("einsum", operands)
@@ -26,7 +27,8 @@ func EinsumAlong(path []int64, equation string, operands ...*tensor) *tensor {
 	return c.End(einsum(e, cast))
 }
 
-// contraction is a parsed einsum: labels are the letters of the output, then those to be summed, in alphabetical order.
+// contraction is a parsed equation. Its labels are the letters of the output, and then the summed letters in
+// alphabetical order.
 type contraction struct {
 	inputs []string
 	labels string
@@ -34,8 +36,8 @@ type contraction struct {
 	path   []int64 // of opt_einsum, see EinsumAlong; nil: from left to right
 }
 
-// spellOut replaces the dimensions of an ellipsis by separate letters, aligned at the last dimension of all operands.
-// Without an arrow they come first in the output.
+// spellOut replaces an ellipsis by a letter for each of its dimensions, aligned at the last dimension in all operands.
+// In an equation without an arrow, they come first in the output.
 func spellOut(equation string, operands []*tensor) string {
 	const ellipsis, letters = "...", "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	left, right, explicit := strings.Cut(equation, "->")
@@ -103,7 +105,7 @@ func parseEinsum(equation string, operands []*tensor) contraction {
 	return e
 }
 
-// align gives x a dimension for every label, in their order.
+// align permutes and expands x to one dimension for each label, in the order of the labels.
 func (e *contraction) align(x *tensor, in string) *tensor {
 	c := x.Tape().Begin("einsum", x)
 	x = c.Bind(x)
@@ -170,7 +172,8 @@ func einsum(e contraction, operands []*tensor) *tensor {
 	return c.End(y.Sum(false, dims...))
 }
 
-// next returns the indices of the operands that a step contracts, of n that are left, the smaller one first.
+// next returns the indices of the two operands that a step contracts, the smaller one first. n is the number of
+// remaining operands.
 func (e *contraction) next(step, n int) (i, j int) {
 	if e.path == nil {
 		return 0, 1
@@ -185,7 +188,7 @@ func (e *contraction) next(step, n int) (i, j int) {
 	return i, j
 }
 
-// uses counts the operands in which a label has more than one element.
+// uses returns for each label the number of operands in which its dimension has more than one element.
 func (e *contraction) uses(ops []*tensor) []int {
 	uses := make([]int, len(e.labels))
 	for d := range uses {
@@ -198,8 +201,8 @@ func (e *contraction) uses(ops []*tensor) []int {
 	return uses
 }
 
-// summableLabels finds the labels that can be summed when a and b are contracted, because no other operand has them:
-// labels of both, of only a, of only b.
+// summableLabels returns the labels that can be summed when a and b are contracted, because they occur in no other
+// operand: labels of both, only of a, and only of b.
 func (e *contraction) summableLabels(uses []int, a, b *tensor) (both, onlyA, onlyB []int) {
 	for d := e.kept; d < len(e.labels); d++ {
 		inA, inB := a.Shape()[d] != 1, b.Shape()[d] != 1
@@ -224,8 +227,8 @@ func (e *contraction) summableLabels(uses []int, a, b *tensor) (both, onlyA, onl
 	return both, onlyA, onlyB
 }
 
-// contract multiplies a and b, whose dimensions correspond, and sums over the
-// given ones, which stay with size one (sumproduct_pair).
+// contract records sumproduct_pair: the product of a and b, whose dimensions correspond, summed over the dimensions
+// sum. Summed dimensions stay with size one.
 func contract(a *tensor, b *tensor, sum []int) *tensor {
 	if len(sum) == 0 {
 		return a.Mul(b)

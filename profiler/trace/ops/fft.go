@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// fftR2C records _fft_r2c: the half spectrum of a real tensor over dims.
+// fftR2C records _fft_r2c: the one-sided spectrum of a real tensor over dims.
 func fftR2C(x *tensor, dims ...int) *tensor {
 	c := x.Tape().Begin("_fft_r2c", x)
 	last := dims[len(dims)-1]
@@ -25,8 +25,8 @@ func fftR2C(x *tensor, dims ...int) *tensor {
 		func(b *backward) { b.Set(0, fftR2CBackward(b.Grad, whole, dims)) }))
 }
 
-// fftR2CBackward records fft_r2c_backward: the missing half is padded with zeros and transformed, and the result is a
-// view of the real part.
+// fftR2CBackward records fft_r2c_backward: the missing half of the gradient is padded with zeros, the whole is
+// transformed, and the result is a view of the real part.
 func fftR2CBackward(g *tensor, whole []int64, dims []int) *tensor {
 	c := g.Tape().Begin("fft_r2c_backward", g)
 	full := c.Bind(c.Tape().Alloc(trace.C64, whole...))
@@ -44,11 +44,11 @@ func fftC2C(x *tensor, dims []int) *tensor {
 	return c.End(y.SetGradFn("FftC2CBackward0", inputs{x}, nil, func(b *backward) { b.Set(0, fftC2C(b.Grad, dims)) }))
 }
 
-// mostPrime is the largest prime for which cuFFT has a kernel, by its manual.
+// mostPrime is the largest prime factor for which cuFFT has a kernel (cuFFT's manual).
 const mostPrime = 127
 
-// execFFT records the execution of a cuFFT plan. Its work area is empty where sizes are products of small primes. A
-// real transform of odd length copies the input as complex numbers, unless one kernel handles the length, a prime
+// execFFT records the execution of a cuFFT plan. Sizes that are products of small primes need no work area. A real
+// transform of odd length copies the input to complex numbers, unless the length is a prime that one kernel handles
 // (measured for 65 and 73 on GPUs of two generations).
 func execFFT(t *tape, y, x *tensor, dims []int) {
 	c := t.Begin("_exec_fft")
@@ -67,14 +67,14 @@ func execFFT(t *tape, y, x *tensor, dims []int) {
 	c.Finish()
 }
 
-// batchDims returns the dimensions that a transform over dims does not change, largest strides first.
+// batchDims returns the dimensions outside of dims, sorted by descending stride.
 func batchDims(x *tensor, dims []int) []int {
 	batch := lists.Filter(lists.Ascending(x.NDim()), func(d int) bool { return !slices.Contains(dims, d) })
 	slices.SortStableFunc(batch, func(a, b int) int { return cmp.Compare(x.Strides()[b], x.Strides()[a]) })
 	return batch
 }
 
-// collapses reports whether the other dimensions can be viewed as one batch, so that cuFFT needs no copy.
+// collapses reports whether the dimensions outside of dims can be viewed as one batch, so that cuFFT needs no copy.
 func collapses(x *tensor, dims []int) bool {
 	var shape, strides []int64
 	for _, d := range batchDims(x, dims) {
@@ -84,7 +84,7 @@ func collapses(x *tensor, dims []int) bool {
 	return ok
 }
 
-// sortByStride returns dims in the order of their strides; the last fixed ones stay in place.
+// sortByStride returns dims in the order of their strides. The last fixed dimensions stay in place.
 func sortByStride(x *tensor, dims []int, fixed int) []int {
 	out := slices.Clone(dims)
 	slices.SortStableFunc(out[:len(out)-fixed], func(a, b int) int {
@@ -93,14 +93,14 @@ func sortByStride(x *tensor, dims []int, fixed int) []int {
 	return out
 }
 
-// spectrum returns the result of a transform of x over dims: in memory the batch
-// comes first and the transformed dimensions last.
+// spectrum allocates the result of a transform of x over dims: in memory, the batch comes first and the transformed
+// dimensions last.
 func spectrum(x *tensor, d trace.DType, shape []int64, dims []int) *tensor {
 	return x.Tape().AllocStrided(d, shape, trace.DenseStrides(shape, slices.Concat(batchDims(x, dims), dims)))
 }
 
-// FFT records torch.fft.fftn(x, sizes, dims) and its inverse: x becomes complex, and
-// is cut or padded to sizes, which may be nil.
+// FFT records torch.fft.fftn(x, sizes, dims); ifftn allocates the same. x is converted to complex numbers, and cut or
+// padded to sizes; sizes may be nil.
 func FFT(x *tensor, sizes []int64, dims ...int) *tensor {
 	c := x.Tape().Begin("fft_fftn", x)
 	dims = trace.WrapDims(len(x.Shape()), dims)
@@ -149,7 +149,7 @@ func resizedFFT(x *tensor, sizes []int64, dims []int) *tensor {
 	return x
 }
 
-// fftC2R records _fft_c2r to n values along the last of dims. cuFFT destroys its input, so that it gets a copy.
+// fftC2R records _fft_c2r to n values along the last of dims. It copies the input, which cuFFT overwrites.
 func fftC2R(x *tensor, dims []int, n int64) *tensor {
 	t := x.Tape()
 	c := t.Begin("_fft_c2r", x)
@@ -158,7 +158,7 @@ func fftC2R(x *tensor, dims []int, n int64) *tensor {
 	t.LaunchCopy(copied, x)
 	execFFT(t, y, copied, dims)
 	return c.End(y.SetGradFn("FftC2RBackward0", inputs{x}, nil, func(b *backward) {
-		// fft_c2r_backward: the inner half counts twice.
+		// fft_c2r_backward doubles the inner half of the spectrum.
 		g := b.Bind(fftR2C(b.Grad, dims...))
 		t.LaunchElementwise(g, 1, g)
 		b.Set(0, g)
@@ -166,13 +166,14 @@ func fftC2R(x *tensor, dims []int, n int64) *tensor {
 	}))
 }
 
-// FFTShift records torch.fft.fftshift(x, dims) and ifftshift: a roll.
+// FFTShift records torch.fft.fftshift(x, dims), which rolls x; ifftshift allocates the same.
 func FFTShift(x *tensor, dims ...int) *tensor {
 	c := x.Tape().Begin("fft_fftshift", x)
 	return c.End(x.Roll(trace.WrapDims(len(x.Shape()), dims)...))
 }
 
-// HannWindow records torch.hann_window(n): computed with one element more, which the periodic window cuts off.
+// HannWindow records torch.hann_window(n). The periodic window is computed with n + 1 elements, and the last one is cut
+// off.
 func HannWindow(t *tape, n int64) *tensor {
 	c := t.Begin("hann_window")
 	w := c.Bind(t.Alloc(trace.F32, n+1))
@@ -180,8 +181,8 @@ func HannWindow(t *tape, n int64) *tensor {
 	return c.End(w.Alias([]int64{n}, []int64{1}, 0))
 }
 
-// STFT records torch.stft(x, n, hop, window=w, center=True, pad_mode="reflect", return_complex=True) of [batch,
-// samples]: [batch, n/2+1, frames]. A window shorter than n is padded with zeros.
+// STFT records torch.stft(x, n, hop, window=w, center=True, pad_mode="reflect", return_complex=True) of x [batch,
+// samples]. The result is [batch, n/2+1, frames]. A window shorter than n is padded with zeros.
 func STFT(x *tensor, n, hop int64, w *tensor) *tensor {
 	f := x.Tape().Frame()
 	in, batch := f.Bind(x), x.Shape()[0]

@@ -7,10 +7,10 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Linear algebra of PyTorch's CUDA builds without MAGMA: cuBLAS for batches, cuSOLVER otherwise.
-// The workspaces of cuSOLVER are not published and not counted.
+// Linear algebra of PyTorch's CUDA builds without MAGMA: cuBLAS runs batches, cuSOLVER everything else. cuSOLVER's
+// workspaces are not published, and not recorded.
 
-// byColumns returns a new tensor of matrices that are laid out by columns.
+// byColumns allocates column-major matrices.
 func byColumns(t *tape, d trace.DType, shape ...int64) *tensor {
 	n := len(shape)
 	order := trace.WrapDims(n, nil)
@@ -18,7 +18,7 @@ func byColumns(t *tape, d trace.DType, shape ...int64) *tensor {
 	return t.AllocStrided(d, shape, trace.DenseStrides(shape, order))
 }
 
-// matricesOf returns a new tensor of matrices that are laid out by columns, or by rows.
+// matricesOf allocates matrices, column-major if columns is set, otherwise row-major.
 func matricesOf(t *tape, d trace.DType, columns bool, shape []int64) *tensor {
 	if columns {
 		return byColumns(t, d, shape...)
@@ -26,7 +26,7 @@ func matricesOf(t *tape, d trace.DType, columns bool, shape []int64) *tensor {
 	return t.Alloc(d, shape...)
 }
 
-// batched returns the leading dimensions of batches of matrices, followed by others.
+// batched returns the batch dimensions of x (all but the last two), followed by the dimensions more.
 func batched(x *tensor, more ...int64) []int64 {
 	return slices.Concat(x.Shape()[:len(x.Shape())-2], more)
 }
@@ -35,14 +35,14 @@ func matrixCount(x *tensor) int64 { return trace.Numel(batched(x)) }
 
 func mT(x *tensor) *tensor { return x.Transpose(-2, -1) }
 
-// pointers allocates arrays with the addresses of a batch's matrices for a kernel.
+// pointers allocates arrays with the addresses of a batch's matrices, which a kernel reads.
 func pointers(c *call, arrays int, batch int64) {
 	for range arrays {
 		c.Bind(c.Tape().Alloc(trace.I64, batch))
 	}
 }
 
-// batchedBLAS records a kernel of cuBLAS over a batch of matrices, passed by their addresses.
+// batchedBLAS records a cuBLAS kernel over a batch of matrices, which it reads through arrays of addresses.
 func batchedBLAS(t *tape, arrays int, batch int64) {
 	c := t.Begin("allocate_array")
 	pointers(c, arrays, batch)
@@ -50,7 +50,7 @@ func batchedBLAS(t *tape, arrays int, batch int64) {
 	c.Finish()
 }
 
-// emptyInfo returns LAPACK's info of a factorization, one number for each matrix of x: zero for success.
+// emptyInfo allocates the info of a LAPACK factorization: one number per matrix of x, zero for success.
 func emptyInfo(x *tensor) *tensor { return x.Tape().Alloc(trace.I32, batched(x)...) }
 
 // checkInfo records _linalg_check_errors.
@@ -64,22 +64,22 @@ func checkInfo(x *tensor) {
 	c.Finish()
 }
 
-// checkedResult checks info and returns x, the result that came with it.
+// checkedResult records the check of info and returns x, the result that belongs to info.
 func checkedResult(c *call, x, info *tensor) *tensor {
 	c.BindAll([]*tensor{x, info})
 	checkInfo(info)
 	return c.End(x)
 }
 
-// factorize launches a kernel with the work of a factorization of x.
+// factorize records a kernel that factorizes x into outs.
 func factorize(x *tensor, outs ...*tensor) {
 	x.Tape().Launch(program.Matmul, x.Numel()*x.Size(-1), outs, []*tensor{x})
 }
 
-// largestBatchedLU is the size of the smallest matrices that are not factorized as a batch.
+// largestBatchedLU is the matrix size from which on matrices are factorized one by one, not as a batch.
 const largestBatchedLU = 512
 
-// luInto puts the LU factorization of x into lu.
+// luInto records the LU factorization of x into lu.
 func luInto(x *tensor, lu *tensor) {
 	if batch, n := matrixCount(x), x.Size(-1); batch > 1 && n < largestBatchedLU && n == x.Size(-2) {
 		batchedBLAS(x.Tape(), 1, batch)
@@ -87,7 +87,7 @@ func luInto(x *tensor, lu *tensor) {
 	factorize(x, lu)
 }
 
-// luOf allocates and makes a factorization: LU, pivots and info.
+// luOf records an LU factorization with new results: LU, pivots and info.
 func luOf(c *call, x *tensor) (lu, pivots, info *tensor) {
 	lu = c.Bind(byColumns(c.Tape(), x.DType(), x.Shape()...))
 	pivots = c.Bind(c.Tape().Alloc(trace.I32, batched(x, min(x.Size(-1), x.Size(-2)))...))
@@ -96,7 +96,7 @@ func luOf(c *call, x *tensor) (lu, pivots, info *tensor) {
 	return lu, pivots, info
 }
 
-// luSolver is how systems whose matrix is factorized are solved.
+// luSolver is the algorithm that solves systems with a factorized matrix.
 type luSolver int
 
 const (
@@ -105,8 +105,8 @@ const (
 	luByTriangles
 )
 
-// luSolverFor chooses a solver by the number of matrices, their size and the right-hand sides of each
-// (lu_solve_kernel), as observed in PyTorch 2.11.
+// luSolverFor returns the solver that PyTorch 2.11 was observed to choose (lu_solve_kernel) by the number of matrices,
+// their size n, and their number k of right-hand sides.
 func luSolverFor(batch, n, k int64, adjoint bool) luSolver {
 	few := batch <= 2
 	switch {
@@ -132,7 +132,7 @@ func luSolverFor(batch, n, k int64, adjoint bool) luSolver {
 	return luByCuBLAS
 }
 
-// luSolveInPlace replaces x by the solutions for the right-hand sides that it holds.
+// luSolveInPlace records a solver that replaces the right-hand sides in x by the solutions.
 func luSolveInPlace(x *tensor, lu *tensor, adjoint bool) {
 	t := x.Tape()
 	batch, n := matrixCount(lu), lu.Size(-1)
@@ -149,7 +149,7 @@ func luSolveInPlace(x *tensor, lu *tensor, adjoint bool) {
 	c.Finish()
 }
 
-// luSolveByTriangles permutes rows and solves for both triangles.
+// luSolveByTriangles records a solver that permutes rows and then solves two triangular systems.
 func luSolveByTriangles(x *tensor, lu *tensor, adjoint bool) {
 	t := x.Tape()
 	batch, n := matrixCount(lu), lu.Size(-1)
@@ -181,7 +181,7 @@ func luSolveByTriangles(x *tensor, lu *tensor, adjoint bool) {
 	c.Finish()
 }
 
-// useTriangles records triangular solvers of cuBLAS; few large systems are solved one by one.
+// useTriangles records cuBLAS's triangular solvers; a few large systems are solved one by one.
 func useTriangles(t *tape, a *tensor) {
 	batch := matrixCount(a)
 	if batch > 8 || a.Size(-1) < 64 {
@@ -193,7 +193,7 @@ func useTriangles(t *tape, a *tensor) {
 	}
 }
 
-// luSolve records torch.linalg.lu_solve where autograd does not look.
+// luSolve records torch.linalg.lu_solve without autograd.
 func luSolve(x *tensor, lu *tensor, adjoint bool) *tensor { return luSolveBy(x, lu, true, adjoint) }
 
 func luSolveBy(x *tensor, lu *tensor, left, adjoint bool) *tensor {
@@ -204,8 +204,8 @@ func luSolveBy(x *tensor, lu *tensor, left, adjoint bool) *tensor {
 	return c.End(y)
 }
 
-// LinalgSolve records torch.linalg.solve(a, b, left=left): the x of a @ x = b, or of x @ a = b. b is a batch of vectors
-// if it has one dimension less than a.
+// LinalgSolve records torch.linalg.solve(a, b, left=left): the solution x of a @ x = b, or of x @ a = b. b is a batch
+// of vectors if it has one dimension less than a.
 func LinalgSolve(a *tensor, b *tensor, left bool) *tensor {
 	c := a.Tape().Begin("linalg_solve", a, b)
 	x, info := LinalgSolveEx(a, b, left)
@@ -262,14 +262,14 @@ func solveGrads(grad, lu, x *tensor, left, vector, wantA bool) (ga, gb *tensor) 
 	return c.EndPair(ga, gb)
 }
 
-// LinalgInv records torch.linalg.inv(x): LinalgInvEx, and a check of its info.
+// LinalgInv records torch.linalg.inv(x): inv_ex, and a check of its info.
 func LinalgInv(x *tensor) *tensor {
 	c := x.Tape().Begin("linalg_inv", x)
 	y, info := LinalgInvEx(x)
 	return checkedResult(c, y, info)
 }
 
-// LinalgInvEx records torch.linalg.inv_ex(x): the solution for an identity.
+// LinalgInvEx records torch.linalg.inv_ex(x), which solves x @ y = identity.
 func LinalgInvEx(x *tensor) (y, info *tensor) {
 	t := x.Tape()
 	c := t.Begin("linalg_inv_ex", x)
@@ -291,7 +291,7 @@ func LinalgInvEx(x *tensor) (y, info *tensor) {
 	return c.EndPair(y, info)
 }
 
-// MatrixPower records torch.linalg.matrix_power(x, n): by squaring, of the inverse for an n below zero.
+// MatrixPower records torch.linalg.matrix_power(x, n) by repeated squaring, of the inverse if n is negative.
 func MatrixPower(x *tensor, n int64) *tensor {
 	c := x.Tape().Begin("linalg_matrix_power", x)
 	switch {

@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// parity records lu_det_P: 1 or -1 for each permutation of pivots.
+// parity records lu_det_P: the sign (1 or -1) of each permutation of pivots.
 func parity(pivots *tensor) *tensor {
 	c := pivots.Tape().Begin("lu_det_P", pivots)
 	places := c.Bind(c.Tape().Alloc(trace.I32, pivots.Size(-1)))
@@ -21,7 +21,8 @@ func parity(pivots *tensor) *tensor {
 	return c.End(odd)
 }
 
-// LinalgDet records torch.linalg.det(x): the product of the diagonal of an LU factorization, with a sign.
+// LinalgDet records torch.linalg.det(x): the product of the diagonal of the LU factorization, times the permutation's
+// sign.
 func LinalgDet(x *tensor) *tensor {
 	t := x.Tape()
 	c := t.Begin("_linalg_det", x)
@@ -39,7 +40,7 @@ func LinalgDet(x *tensor) *tensor {
 
 func diagonal(x *tensor) *tensor { return x.Diagonal(0, -2, -1) }
 
-// spreadAlong repeats the number of each matrix of a batch n times: x.unsqueeze(-1).expand(.., n).
+// spreadAlong records x.unsqueeze(-1).expand(..., n): it repeats the number of each matrix of a batch n times.
 func spreadAlong(x *tensor, n int64) *tensor {
 	return x.Unsqueeze(-1).Expand(append(append([]int64(nil), x.Shape()...), n)...)
 }
@@ -59,8 +60,8 @@ func withoutZeros(lu *tensor) *tensor {
 	return c.End(lu.Add(trace.WhereNumbers(zero, lu.DType()).DiagEmbed(0)))
 }
 
-// luAdjoint reports whether backward solves with the adjoint. A matrix and its transpose have
-// the same determinant, and the transpose is factorized if that needs no copy.
+// luAdjoint reports whether det factorizes the transpose of x, which has the same determinant and, if x is row-major,
+// needs no copy. Backward then solves with the adjoint.
 func luAdjoint(x *tensor) bool { return !x.IsContiguous() }
 
 // LinalgSlogDet records torch.linalg.slogdet(x): the sign and the logarithm of the absolute value of the determinant.
@@ -87,7 +88,7 @@ func LinalgSlogDet(x *tensor) (sign, logarithm *tensor) {
 	return c.EndPair(sign, logarithm)
 }
 
-// LogDet records torch.logdet(x): NaN where the determinant is below zero.
+// LogDet records torch.logdet(x), which is NaN if the determinant is negative.
 func LogDet(x *tensor) *tensor {
 	c := x.Tape().Begin("logdet", x)
 	sign, logarithm := LinalgSlogDet(x)

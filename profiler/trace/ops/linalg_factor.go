@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Cholesky records torch.linalg.cholesky(x) and its upper variant.
+// Cholesky records torch.linalg.cholesky(x); with upper=True it allocates the same.
 func Cholesky(x *tensor) *tensor {
 	c := x.Tape().Begin("linalg_cholesky", x)
 	l, info := CholeskyEx(x)
@@ -36,10 +36,10 @@ func choleskyGrad(grad, l *tensor) *tensor {
 	return c.End(c.Set(&g, solveTriangular(c.Tape(), l, g)))
 }
 
-// batchedQR reports whether cuBLAS factorizes a batch at once (geqrf_kernel).
+// batchedQR reports whether cuBLAS factorizes the matrices of a batch together (geqrf_kernel).
 func batchedQR(batch, rows int64) bool { return rows <= 256 && batch >= max(2, rows/16) }
 
-// LinalgQR records torch.linalg.qr(x, mode="reduced"), or "complete" with a square Q.
+// LinalgQR records torch.linalg.qr(x) with mode "reduced", or with mode "complete", in which Q is square.
 func LinalgQR(x *tensor, complete bool) (q, r *tensor) {
 	c := x.Tape().Begin("linalg_qr", x)
 	m, n := x.Size(-2), x.Size(-1)
@@ -64,7 +64,7 @@ func LinalgQR(x *tensor, complete bool) (q, r *tensor) {
 	return c.EndPair(q, r)
 }
 
-// qrGrad records linalg_qr_backward, for m >= n
+// qrGrad records linalg_qr_backward for matrices with at least as many rows as columns.
 func qrGrad(gq, gr, q, r *tensor) *tensor {
 	if q.Size(-2) < r.Size(-1) {
 		return qrGradOfWide(gq, gr, q, r)
@@ -85,7 +85,7 @@ func qrGrad(gq, gr, q, r *tensor) *tensor {
 	return c.End(c.Set(&g, solveTriangular(t, r, g)))
 }
 
-// qrInner records gR @ R.mH - Q.mH @ gQ without the terms of missing gradients.
+// qrInner records gR @ R.mH - Q.mH @ gQ; a term whose gradient is missing is left out.
 func qrInner(gq, gr, q, r *tensor) *tensor {
 	c := q.Tape().Begin("linalg_qr_backward", q, r)
 	switch {
@@ -135,7 +135,7 @@ func LinalgEigh(x *tensor) (values, vectors *tensor) {
 	return c.EndPair(values, vectors)
 }
 
-// eighGrad records linalg_eig_backward of symmetric matrices.
+// eighGrad records linalg_eig_backward for symmetric matrices.
 func eighGrad(gl, gv, values, v *tensor) *tensor {
 	c := v.Tape().Begin("linalg_eig_backward", values, v)
 	if gv == nil {
@@ -160,7 +160,7 @@ func LinalgEigvalsh(x *tensor) *tensor {
 	return c.End(values)
 }
 
-// eigenvalueGaps returns the differences of the numbers of each row, with ones on the diagonal.
+// eigenvalueGaps records the pairwise differences of the numbers in each row of x, with ones on the diagonal.
 func eigenvalueGaps(x *tensor) *tensor {
 	c := x.Tape().Begin("gaps", x)
 	y := c.Bind(x.Unsqueeze(-2).Sub(x.Unsqueeze(-1)))
@@ -187,7 +187,7 @@ func LUFactorEx(x *tensor) (lu, pivots, info *tensor) {
 	return lu, pivots, info
 }
 
-// luFactorGrad records lu_factor_ex_backward of square matrices.
+// luFactorGrad records lu_factor_ex_backward for square matrices.
 func luFactorGrad(grad, lu, pivots *tensor) *tensor {
 	c := grad.Tape().Begin("lu_factor_ex_backward", grad, lu, pivots)
 	p, l, u := luUnpack(lu, pivots)
@@ -199,7 +199,7 @@ func luFactorGrad(grad, lu, pivots *tensor) *tensor {
 	return c.End(p.MatmulUncast(g))
 }
 
-// luUnpack records lu_unpack of square matrices: permutations and both triangles.
+// luUnpack records lu_unpack for square matrices: the permutation matrices and both triangles.
 func luUnpack(lu, pivots *tensor) (p, l, u *tensor) {
 	c := lu.Tape().Begin("lu_unpack", lu, pivots)
 	factor := func() *tensor { return c.Bind(byColumns(c.Tape(), lu.DType(), lu.Shape()...)) }
@@ -218,8 +218,8 @@ func luUnpack(lu, pivots *tensor) (p, l, u *tensor) {
 	return p, l, u
 }
 
-// SolveTriangular records torch.linalg.solve_triangular(a, b, left=left): x of a @ x = b, or of
-// x @ a = b, for batches of triangles a [..., n, n] and of right-hand sides b.
+// SolveTriangular records torch.linalg.solve_triangular(a, b, left=left): the solution x of a @ x = b, or of x @ a = b,
+// for batches of triangular matrices a [..., n, n] and right-hand sides b.
 func SolveTriangular(a *tensor, b *tensor, left bool) *tensor {
 	c := a.Tape().Begin("linalg_solve_triangular", a, b)
 	y := solveTriangular(c.Tape(), a, b)
@@ -245,7 +245,7 @@ func triangularGrads(grad, a, x *tensor, left, wantA bool) (ga, gb *tensor) {
 	return c.EndPair(ga, gb)
 }
 
-// TriangularSolve records torch.triangular_solve(b, a), which gives a copy of a, too.
+// TriangularSolve records torch.triangular_solve(b, a), which also returns a copy of a.
 func TriangularSolve(b *tensor, a *tensor) (x, clone *tensor) {
 	t := b.Tape()
 	c := t.Begin("triangular_solve", b, a)
@@ -271,8 +271,8 @@ func TriangularSolve(b *tensor, a *tensor) (x, clone *tensor) {
 	return c.EndPair(x, clone)
 }
 
-// solveTriangular computes column by column, so the result is column-major, and a is copied if it has neither dense
-// rows nor dense columns.
+// solveTriangular records the solver, which works column by column: the result is column-major, and a is copied if
+// neither its rows nor its columns are dense.
 func solveTriangular(t *tape, a, b *tensor) *tensor {
 	c := t.Begin("linalg_solve_triangular", a, b)
 	y := c.Bind(byColumns(t, b.DType(), b.Shape()...))

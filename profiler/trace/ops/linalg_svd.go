@@ -88,7 +88,8 @@ func svdGrad(gu, gs, gvh, u, s, vh *tensor) *tensor {
 	return c.End(u.MatmulUncast(g).MatmulUncast(vh))
 }
 
-// svdInner records the factor between U and Vh, which is divided by differences of squared singular values.
+// svdInner records the factor between U and Vh in svd_backward's formula, which is divided by differences of squared
+// singular values.
 func svdInner(ugu, vgv, gs, s *tensor) *tensor {
 	c := s.Tape().Begin("svd_backward", s)
 	squareGaps := func() *tensor {

@@ -14,8 +14,8 @@ type (
 	backward = trace.Gradients
 )
 
-// The parts of a node: the inputs of its operator, of which some may be nil, the tensors that it
-// saves for backward, with nil where one is missing or not needed, and its results.
+// The arguments of SetGradFn: an operator's inputs, some of which may be nil, the tensors that its node saves, with nil
+// for missing or unneeded ones, and the operator's results.
 type (
 	inputs  = []*tensor
 	saves   = []*tensor

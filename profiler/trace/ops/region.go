@@ -10,15 +10,15 @@ type RegionArgs struct {
 	Op     string // "roi_align", "roi_pool", "ps_roi_align"
 	Height int64  // of a region's result
 	Width  int64
-	// Channels is the number of the result's channels: as many as x has, or for
-	// ps_roi_align divided by the result's positions.
+	// Channels is the number of channels of the result: the channels of x, which ps_roi_align divides by the number of
+	// output positions.
 	Channels int64
-	// Places reports whether the operator also returns the positions of its values: 32-bit integers of the same shape.
+	// Places reports whether the operator also returns the input position of each output value, as 32-bit integers.
 	Places bool
 }
 
-// Regions records an operator of torchvision on regions of interest (roi_align, roi_pool and others): x is [batch,
-// channels, height, width], rois are [regions, 5]. Autocast runs it in fp32 and converts the result to the dtype of x.
+// Regions records an operator of torchvision on regions of interest, such as roi_align, with x [batch, channels,
+// height, width] and rois [regions, 5]. Autocast runs it in fp32 and converts the result to the dtype of x.
 func Regions(x *tensor, rois *tensor, a RegionArgs) (y, places *tensor) {
 	t := x.Tape()
 	c := t.Begin(a.Op, x, rois)
@@ -44,18 +44,18 @@ func Regions(x *tensor, rois *tensor, a RegionArgs) (y, places *tensor) {
 	return c.EndPair(y.AsType(d), places)
 }
 
-// DeformConv2DArgs are the inputs of torchvision's deform_conv2d besides x.
+// DeformConv2DArgs are the arguments of torchvision's deform_conv2d besides x.
 type DeformConv2DArgs struct {
 	Weight, Offset, Mask, Bias *tensor
 	Stride, Padding, Dilation  [2]int64
 	Groups                     int64
 }
 
-// deformParallelImages is kMaxParallelImgs: the most images that deform_conv2d samples at once.
+// deformParallelImages is kMaxParallelImgs: the largest number of images that deform_conv2d samples at once.
 const deformParallelImages = 32
 
-// DeformConv2D records torchvision.ops.deform_conv2d. It samples x at the offsets, one column for
-// each position of the result, and multiplies the columns by the weight.
+// DeformConv2D records torchvision.ops.deform_conv2d. It samples x at the offsets, into one column for each output
+// position, and multiplies the columns by the weight.
 func DeformConv2D(x *tensor, a DeformConv2DArgs) *tensor {
 	c := x.Tape().Begin("deform_conv2d", x, a.Weight, a.Offset, a.Mask)
 	d := x.DType()
@@ -79,10 +79,10 @@ func DeformConv2D(x *tensor, a DeformConv2DArgs) *tensor {
 	return c.End(y.AsType(d))
 }
 
-// deformation has the sizes of a deform_conv2d.
+// deformation holds the sizes of a deform_conv2d call.
 type deformation struct {
 	outputs, height, width int64
-	// taps is the number of rows of a column, images how many are sampled at once.
+	// taps is the length of a column, images the number of images that are sampled at once.
 	taps, images int64
 }
 
@@ -98,7 +98,7 @@ func (a *DeformConv2DArgs) plan(x *tensor) deformation {
 	return deformation{w[0], size(0), size(1), x.Shape()[1] * w[2] * w[3], images}
 }
 
-// gradients returns the gradients of x, weight, offset, mask and bias, in the order of _deform_conv2d_backward.
+// gradients records _deform_conv2d_backward: the gradients of x, weight, offset, mask and bias.
 func (a *DeformConv2DArgs) gradients(b *backward, at deformation) []*tensor {
 	t := b.Tape()
 	x, weight, offset, mask := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)

@@ -19,7 +19,7 @@ const (
 	LSTM      = cudnn.LSTM
 )
 
-// RNNArgs describe a stack of recurrent layers that cuDNN runs as one.
+// RNNArgs describe a stack of recurrent layers that one cuDNN call runs.
 type RNNArgs struct {
 	Mode          RNNMode
 	Hidden        int64
@@ -28,7 +28,7 @@ type RNNArgs struct {
 	BatchFirst    bool
 	Training      bool
 	Dropout       float64 // between layers
-	// Weights has weight_ih, weight_hh, bias_ih and bias_hh of each layer and direction in turn.
+	// Weights holds weight_ih, weight_hh, bias_ih and bias_hh of each layer and direction, in this order.
 	Weights []*tensor
 }
 
@@ -51,8 +51,8 @@ func (a *RNNArgs) cudnnConfig(x *tensor) cudnn.RNN {
 	}
 }
 
-// RNN runs recurrent layers over x, [length, batch, inputs] or batch first, from the states h and, for an LSTM, c:
-// [layers*directions, batch, hidden]. cy is nil except for an LSTM.
+// RNN records recurrent layers over x [length, batch, inputs], or batch first. The initial states h and c (c only for
+// an LSTM) are [layers*directions, batch, hidden]. cy is nil except for an LSTM.
 func RNN(x *tensor, h, c *tensor, a RNNArgs) (y, hy, cy *tensor) {
 	t := x.Tape()
 	call := t.Begin("_cudnn_rnn", x, h, c)
@@ -78,8 +78,8 @@ func RNN(x *tensor, h, c *tensor, a RNNArgs) (y, hy, cy *tensor) {
 	return outs[0], outs[1], outs[2]
 }
 
-// flattenHalf copies fp32 weights into one flat fp16 buffer and replaces them by views of it; autograd records the
-// copies.
+// flattenHalf records the copy of fp32 weights into one flat fp16 buffer, and returns views of the buffer. Autograd
+// tracks the copies.
 func flattenHalf(c *call, weights []*tensor) []*tensor {
 	t := c.Tape()
 	flat := c.Bind(t.Zeros(trace.F16, trace.TotalNumel(weights)))
@@ -95,7 +95,7 @@ func flattenHalf(c *call, weights []*tensor) []*tensor {
 	return views
 }
 
-// FlattenRNNWeights records torch._cudnn_rnn_flatten_weight: the weights become views of one new buffer, and their old
+// FlattenRNNWeights records torch._cudnn_rnn_flatten_weight: the weights become views of a new buffer, and their old
 // storages are freed.
 func FlattenRNNWeights(t *tape, weights []*tensor) {
 	flat := t.New("_cudnn_rnn_flatten_weight", program.Weights, weights[0].DType(), trace.TotalNumel(weights)).Retain()
@@ -138,12 +138,12 @@ func cudnnRNN(x *tensor, h, c *tensor, a *RNNArgs) []*tensor {
 	return call.EndAll(outs...)
 }
 
-// rnnWorkspace returns cuDNN's workspace of a pass of recurrent layers.
+// rnnWorkspace allocates the workspace of a cuDNN call for recurrent layers.
 func rnnWorkspace(t *tape, r cudnn.RNN) *tensor {
 	return t.AllocWorkspace(trace.GPUProperty(t, func(b trace.GPU) int64 { return r.Workspace(b.Capability) }))
 }
 
-// timeFirst swaps the first two dimensions if the batch comes first, below autograd.
+// timeFirst swaps the first two dimensions of x if the batch comes first, without autograd.
 func timeFirst(x *tensor, a *RNNArgs) *tensor {
 	if !a.BatchFirst {
 		return x
@@ -207,7 +207,7 @@ func rnnGradients(b *backward, a *RNNArgs, size cudnn.RNN, weights int) {
 	b.SetAll(out...)
 }
 
-// rnnWeightGradients records _cudnn_rnn_backward_weight: the gradients are views of one flat buffer.
+// rnnWeightGradients records _cudnn_rnn_backward_weight, whose results are views of one flat buffer.
 func rnnWeightGradients(b *backward, a *RNNArgs, size cudnn.RNN, out []*tensor) {
 	t := b.Tape()
 	in := b.Bind(timeFirst(b.Saved(2), a).ContiguousUntracked())

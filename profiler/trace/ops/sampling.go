@@ -10,12 +10,12 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Multinomial records torch.multinomial(x, n, replacement): n indices of each row, drawn with the probabilities x.
+// Multinomial records torch.multinomial(x, n, replacement): n indices for each row of probabilities x.
 func Multinomial(x *tensor, n int64, replacement bool) *tensor {
 	c := x.Tape().Begin("multinomial", x)
 	y := c.Bind(c.Tape().Alloc(trace.I64, lists.Replace(x.Shape(), x.Dim(-1), n)...))
 	if replacement && n > 1 {
-		// Normalized weights, their prefix sums, and random numbers.
+		// These are the normalized weights, their prefix sums, and random numbers.
 		for range 3 {
 			c.Bind(x.AllocLike(x.DType()))
 		}
@@ -49,7 +49,7 @@ func checkWeights(x *tensor) *tensor {
 	return c.End(valid)
 }
 
-// checkSums records (self.sum(-1) == 0).any(), which the host reads. The last result lives as long as the caller.
+// checkSums records (self.sum(-1) == 0).any(), which the host reads. The result lives until caller ends.
 func checkSums(x *tensor, caller *call) {
 	c := x.Tape().Begin("multinomial", x)
 	sums := c.Bind(c.Tape().Alloc(x.DType(), x.Shape()[:len(x.Shape())-1]...))
@@ -62,13 +62,13 @@ func checkSums(x *tensor, caller *call) {
 	caller.Drop(caller.Bind(c.Tape().Alloc(trace.Bool)))
 }
 
-// RandPerm records torch.randperm(n): random keys are sorted together with their indices.
+// RandPerm records torch.randperm(n), which sorts the numbers 0 to n-1 by random keys.
 func RandPerm(t *tape, n int64, d trace.DType) *tensor {
 	c := t.Begin("randperm")
 	y := c.Bind(t.Alloc(d, n))
 	c.Drop(c.Bind(t.Alloc(trace.I64)))
 	places := c.Bind(t.Alloc(d, n))
-	// With this many bits, all keys differ in nine of ten draws.
+	// With this number of bits, all keys differ with a probability of 0.9.
 	wanted := math.Ceil(math.Log2(float64(n) - (6*float64(n)*float64(n)+1)/(12*math.Log(0.9))))
 	key, bits := trace.I64, min(64, int(wanted))
 	if bits <= 32 {

@@ -5,9 +5,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Short-time Fourier transforms with all options of the operators; torch.stft of [batch, samples] is [STFT].
+// Short-time Fourier transforms with all options. [STFT] records the usual call of torch.stft.
 
-// STFTArgs are the options of both directions.
+// STFTArgs are the options of torch.stft and torch.istft.
 type STFTArgs struct {
 	FFT, Hop, WindowLength int64
 	Window                 *tensor // nil for ones
@@ -17,8 +17,8 @@ type STFTArgs struct {
 	Length                 int64 // of the signal that istft gives; 0 for all
 }
 
-// window returns the window of a transform, padded with zeros to the length of a frame. Without a window it returns
-// nil, or ones if a window would be shorter than a frame or always is set.
+// window returns the window of a transform, padded with zeros to a frame's length. If no window is given, it returns
+// nil, or ones if always is set or the window is shorter than a frame.
 func window(c *call, a *STFTArgs, d trace.DType, always bool) *tensor {
 	w := a.Window
 	if w != nil && w.Shape()[0] == a.FFT || w == nil && a.WindowLength == a.FFT && !always {
@@ -33,7 +33,7 @@ func window(c *call, a *STFTArgs, d trace.DType, always bool) *tensor {
 	return full
 }
 
-// ShortTimeFFT records aten::stft and, where it centers frames, aten::stft.center.
+// ShortTimeFFT records aten::stft, or aten::stft.center if frames are centered.
 func ShortTimeFFT(x *tensor, a STFTArgs) *tensor {
 	c := x.Tape().Begin("stft", x, a.Window)
 	in, single := x, len(x.Shape()) == 1
@@ -89,8 +89,8 @@ func fftR2CWhole(x *tensor, dim int) *tensor {
 	}))
 }
 
-// InverseSTFT records torch.istft: frames are transformed back, windowed, added up where they
-// overlap, and divided by the sum of the squared windows, which must not vanish anywhere.
+// InverseSTFT records torch.istft: frames are transformed back, multiplied by the window, and added where they overlap.
+// The result is divided by the sum of the squared windows, which istft first checks for zeros.
 func InverseSTFT(x *tensor, a STFTArgs) *tensor {
 	c := x.Tape().Begin("istft", x, a.Window)
 	w := window(c, &a, trace.F32, true)
@@ -139,7 +139,7 @@ func minAbsBelow(x *tensor) *tensor {
 	return c.End(x.Abs().Min().CompareScalar("lt"))
 }
 
-// isTrue records is_scalar_tensor_true: a comparison of x with a tensor that is true.
+// isTrue records is_scalar_tensor_true: x is compared with a tensor that holds true.
 func isTrue(x *tensor) {
 	c := x.Tape().Begin("is_scalar_tensor_true", x)
 	for range 3 { // true itself, the comparison, and whether all of it is
@@ -148,8 +148,8 @@ func isTrue(x *tensor) {
 	c.Finish()
 }
 
-// overlapAdd records unfold_backward(x, [rows, length], 1, frame, hop) of x [rows, frames, frame]: overlapping frames
-// are added.
+// overlapAdd records unfold_backward(x, [rows, length], 1, frame, hop) of x [rows, frames, frame], which adds
+// overlapping frames.
 func overlapAdd(x *tensor, length, hop int64) *tensor {
 	c := x.Tape().Begin("unfold_backward", x)
 	y := c.Bind(c.Tape().Zeros(x.DType(), x.Shape()[0], length))
@@ -162,7 +162,7 @@ func overlapAdd(x *tensor, length, hop int64) *tensor {
 	}))
 }
 
-// HermitianFFT records torch.fft.hfft(x, n, dim): a real result of half a spectrum.
+// HermitianFFT records torch.fft.hfft(x, n, dim): the real result of a transform of a one-sided spectrum.
 func HermitianFFT(x *tensor, sizes []int64, dims ...int) *tensor {
 	c := x.Tape().Begin("fft_hfft", x)
 	dim := x.Dim(dims[0])
@@ -184,11 +184,11 @@ func InverseHermitianFFT(x *tensor, sizes []int64, dims ...int) *tensor {
 	return c.End(fftR2C(resizedFFT(x, sizes, []int{dim}), dim).Conj())
 }
 
-// windowFLOPs is the number of operations of a value of a window: Bessel functions are series.
+// windowFLOPs is the number of operations per value of a window, whose Bessel functions are computed as series.
 const windowFLOPs = 40
 
-// Window records torch.kaiser_window(n, periodic) and similar functions, which allocate the given number of temporary
-// tensors of the window's size. A periodic window is computed with one element more.
+// Window records torch.kaiser_window(n, periodic) and similar functions. tensors is the number of temporary tensors of
+// the window's size. A periodic window is computed with n + 1 elements.
 func Window(t *tape, op string, n int64, periodic bool, tensors int) *tensor {
 	c := t.Begin(op)
 	if periodic {

@@ -5,7 +5,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Im2Col records torch.nn.functional.unfold: the windows of images [N, C, H, W] as columns [N, C*kh*kw, positions].
+// Im2Col records torch.nn.functional.unfold: each window of images [N, C, H, W] becomes a column of the result [N,
+// C*kh*kw, positions].
 func Im2Col(x *tensor, args trace.PoolArgs) *tensor {
 	c := x.Tape().Begin("im2col", x)
 	y := c.Bind(im2col(x, args))
@@ -13,8 +14,8 @@ func Im2Col(x *tensor, args trace.PoolArgs) *tensor {
 	return c.End(y.SetGradFn("Im2ColBackward0", inputs{x}, nil, func(b *backward) { b.Set(0, col2im(b.Grad, from)) }))
 }
 
-// Col2Im records torch.nn.functional.fold: columns [N, C*kh*kw, positions] added up
-// to images of the given height and width.
+// Col2Im records torch.nn.functional.fold: it adds columns [N, C*kh*kw, positions] to images of the given height and
+// width.
 func Col2Im(x *tensor, height, width int64, args trace.PoolArgs) *tensor {
 	c := x.Tape().Begin("col2im", x)
 	window := trace.Numel(trace.Spatial(args.Kernel, 2, 1))
@@ -34,14 +35,14 @@ func col2im(x *tensor, shape []int64) *tensor {
 	return c.End(likeThenResized(x, c, shape))
 }
 
-// unfoldShape returns the shape of the grid of windows; the stride is one if it is not given.
+// unfoldShape returns the shape of the grid of windows. An empty stride means one.
 func unfoldShape(a trace.PoolArgs, x *tensor) []int64 {
 	a.Stride = trace.Spatial(a.Stride, 2, 1)
 	return a.OutShape(x)
 }
 
-// likeThenResized returns a result that is first made like x and then resized: a larger shape gets a new storage before
-// the first one is freed, a smaller one keeps the first.
+// likeThenResized records a result that is allocated like x and then resized. A larger shape gets a new storage before
+// the first one is freed; a smaller one keeps the first storage.
 func likeThenResized(x *tensor, c *call, shape []int64) *tensor {
 	t := x.Tape()
 	c.Bind(x.ContiguousUntracked())
@@ -79,8 +80,8 @@ func pixelUnshuffle(x *tensor, r int64) *tensor {
 	return shuffledTo(x, "pixel_unshuffle", []int64{s[0], s[1] * r * r, s[2] / r, s[3] / r})
 }
 
-// shuffledTo records reshape, permute, clone and view in one. The reshape only divides dimensions,
-// which is a view of any input, so that only the clone allocates.
+// shuffledTo records the reshape, permute, clone and view of pixel_shuffle as one kernel: only the clone allocates,
+// because the first reshape only divides dimensions, so that it is always a view.
 func shuffledTo(x *tensor, op string, shape []int64) *tensor {
 	c := x.Tape().Begin(op, x)
 	y := c.Bind(c.Tape().Alloc(x.DType(), shape...))

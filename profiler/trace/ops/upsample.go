@@ -6,13 +6,13 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// upsampling describes torch.nn.functional.interpolate in one mode.
+// upsampling describes a mode of torch.nn.functional.interpolate.
 type upsampling struct {
 	node string
-	// channelsLast reports whether the backward kernel supports that layout.
+	// channelsLast reports whether the backward kernel supports channels-last tensors.
 	channelsLast bool
 	flops        int64 // of one output
-	// contiguous kernels write and read contiguous tensors alone, and copy others.
+	// contiguous reports whether the kernels need contiguous tensors. Other tensors are then copied.
 	contiguous bool
 }
 
@@ -59,8 +59,8 @@ func (u upsampling) gradient(op string, g *tensor, shape []int64) *tensor {
 	return c.End(gx)
 }
 
-// AffineGrid records torch.nn.functional.affine_grid(x, size, align_corners): a batch of products of the base grid with
-// the affine maps x. Backward makes the base grid again.
+// AffineGrid records torch.nn.functional.affine_grid(x, size, align_corners): a batched product of a base grid and the
+// affine matrices x. Backward computes the base grid again.
 func AffineGrid(x *tensor, size []int64, alignCorners bool) *tensor {
 	t := x.Tape()
 	c := t.Begin("affine_grid_generator", x)
@@ -79,7 +79,7 @@ func AffineGrid(x *tensor, size []int64, alignCorners bool) *tensor {
 	}))
 }
 
-// baseGrid records make_base_grid_4D or 5D: the coordinates of the points of size [N, C, D, H, W] (images have no D),
+// baseGrid records make_base_grid_4D or 5D: the coordinates of all points of size [N, C, D, H, W] (images have no D),
 // each followed by a one.
 func baseGrid(t *tape, d trace.DType, size []int64, alignCorners bool) *tensor {
 	c := t.Begin("affine_grid_base")
@@ -93,7 +93,8 @@ func baseGrid(t *tape, d trace.DType, size []int64, alignCorners bool) *tensor {
 	return c.End(base)
 }
 
-// fromMinusOne records linspace_from_neg_one: n numbers from -1 to 1, the centers of pixels unless corners are aligned.
+// fromMinusOne records linspace_from_neg_one: n numbers from -1 to 1, at the centers of pixels unless alignCorners is
+// set.
 func fromMinusOne(t *tape, d trace.DType, n int64, alignCorners bool) *tensor {
 	c := t.Begin("linspace_from_neg_one")
 	places := c.Bind(t.Filled("linspace", d, n))
@@ -103,8 +104,8 @@ func fromMinusOne(t *tape, d trace.DType, n int64, alignCorners bool) *tensor {
 	return c.End(places)
 }
 
-// GridSample records torch.nn.functional.grid_sample(x, grid) of images [N, C, H, W] at the points grid [N, Hout, Wout,
-// 2], or of volumes.
+// GridSample records torch.nn.functional.grid_sample(x, grid): images x [N, C, H, W] are sampled at points grid [N,
+// Hout, Wout, 2], or volumes at points with three coordinates.
 func GridSample(x *tensor, grid *tensor) *tensor {
 	t := x.Tape()
 	c := t.Begin("grid_sampler", x, grid)
