@@ -160,8 +160,8 @@ func (t *Tape) launchAttention(q, k *Tensor, causal bool, passes int64, writes, 
 	t.useTF32(op, true) // CUTLASS's kernels of fp32 attention run on tensor cores, whatever torch.backends says
 }
 
-// MultiheadWeights are the parameters of multi-head attention: the joint projection of query, key and value, and the
-// output projection.
+// MultiheadWeights are the parameters of multi-head attention: the projections of query, key and value, and of the
+// output.
 type MultiheadWeights struct {
 	Heads              int64
 	InWeight, InBias   *Tensor

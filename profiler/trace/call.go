@@ -89,8 +89,8 @@ func (t *Tape) BeginList(op string, list []*Tensor) *Call {
 	return c
 }
 
-// BelowAutocast turns autocast off for the rest of the call: after its arguments are cast, nested operators run in
-// their types.
+// BelowAutocast turns autocast off for the rest of the call: after its arguments are cast, nested operators keep their
+// types.
 func (c *Call) BelowAutocast() { c.t.casts.enabled = false }
 
 // WithoutGrad turns autograd off for the rest of the call.

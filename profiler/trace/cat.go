@@ -51,8 +51,7 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 	}))
 }
 
-// legacyEmpty reports whether x has one dimension and no element. torch.cat skips such tensors whatever the dimensions
-// of the others.
+// legacyEmpty reports whether x has one dimension and no element. torch.cat skips such tensors.
 func (x *Tensor) legacyEmpty() bool { return len(x.shape) == 1 && x.numel == 0 }
 
 // Stack records torch.stack(xs, dim).

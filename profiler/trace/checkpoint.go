@@ -1,7 +1,7 @@
 package trace
 
-// savedHooks are the active hooks of torch.autograd.graph.saved_tensors_hooks, as checkpointing uses them; the
-// innermost is last.
+// savedHooks are the active hooks of torch.autograd.graph.saved_tensors_hooks, for checkpointing; the innermost is
+// last.
 type savedHooks struct {
 	stack []savedHook
 	// unwinding reports whether a recomputation has all it needs. Python raises an exception there; here the rest of

@@ -89,8 +89,7 @@ func (x *Tensor) Conv(weight, bias *Tensor, args ConvArgs) *Tensor {
 	return c.End(x.convolution(weight, bias, args))
 }
 
-// padSame computes the padding of padding="same". If it differs between the two ends, the input is padded first
-// (convolution_same).
+// padSame computes the padding of padding="same". If both ends differ, the input is padded first (convolution_same).
 func (x *Tensor) padSame(w *Tensor, args *ConvArgs) *Tensor {
 	dims := len(x.shape) - 2
 	left := make([]int64, dims)

@@ -2,8 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/trace/cudnn"
 
-// convChannelsLast implements cudnn_conv_suggest_memory_format: cuDNN uses channels_last if one of the two tensors has
-// that layout.
+// convChannelsLast implements cudnn_conv_suggest_memory_format: cuDNN uses channels_last if one tensor has it.
 func convChannelsLast(x, w *Tensor) bool {
 	if x.dtype == F64 || w.dtype == F64 {
 		return false

@@ -9,8 +9,8 @@ import (
 // The temporary storage of CUB's device-wide algorithms. Sizes are as in dispatch_radix_sort.cuh and similar files,
 // tunings (tuning_radix_sort.cuh) as in Rules.CUB. Offsets have 64 bits, as ATen's wrappers pass them.
 
-// cubBlob returns the size of one allocation for several buffers (AliasTemporaries), with padding to align each of them
-// and the start.
+// cubBlob returns the size of one allocation for several buffers (AliasTemporaries), with padding to align each and the
+// start.
 func cubBlob(pieces ...int64) int64 {
 	const align = 256
 	return align - 1 + lists.Sum(pieces, func(p int64) int64 { return ceil.Multiple(p, align) })

@@ -31,8 +31,8 @@ func (x *Tensor) part() StagePart {
 	return OwnStage
 }
 
-// switchToGPUOf switches to the GPU of x until the returned function is called. It does nothing without
-// [Tape.SetDeviceMap].
+// switchToGPUOf switches to the GPU of x until the returned function is called. Without [Tape.SetDeviceMap] it does
+// nothing.
 func (t *Tape) switchToGPUOf(x *Tensor) (back func()) {
 	if t.ranks.spread == nil || x == nil {
 		return func() {}

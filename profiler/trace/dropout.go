@@ -30,8 +30,8 @@ func (x *Tensor) dropout(p float64, training bool) *Tensor {
 		func(b *Gradients) { b.Set(0, b.Grad.dropoutBackward(b.Saved(0))) }))
 }
 
-// dropoutBackward records native_dropout_backward. Its result is row-major or channels-last, whatever layout the
-// gradient has.
+// dropoutBackward records native_dropout_backward. Its result is row-major or channels-last, whatever the gradient's
+// layout.
 func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
 	c := g.tape.Begin("native_dropout_backward", g, mask)
 	y := c.t.AllocIn(g.dtype, g.shape, g.SuggestsChannelsLast())

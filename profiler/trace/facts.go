@@ -16,8 +16,7 @@ type Facts struct {
 	Attention []Attention
 	// Convolutions lists the distinct convolution calls of cuDNN, in the order of first use.
 	Convolutions []Convolution
-	// Answered reports whether cuDNN's recorded answers were given to the recording, even if they cover none of the
-	// calls.
+	// Answered reports whether recorded answers of cuDNN were available, even if they cover none of the calls.
 	Answered bool
 	// Managed is the size in bytes of optimizer states in managed memory (cudaMallocManaged). The driver moves them to
 	// the device when a kernel uses them, and to the host when the device is full.
@@ -45,15 +44,13 @@ type Input struct {
 type Convolution struct {
 	Config    cudnn.Config
 	Direction cudnn.Direction
-	// Asked reports whether the workspace size was returned by cuDNN itself; otherwise vprof's model of cuDNN computed
-	// it.
+	// Asked reports whether cuDNN itself returned the workspace size; otherwise vprof's model of cuDNN did.
 	Asked bool
 }
 
 // Attention describes calls of scaled_dot_product_attention.
 type Attention struct {
-	// Backend is the kernel family: "flash", "memory-efficient", "cuDNN" or "math", which stores the attention
-	// probabilities.
+	// Backend is the kernel family: "flash", "memory-efficient", "cuDNN", or "math", which stores probabilities.
 	Backend string
 	DType   DType
 	// HeadWidth is the size of a query head.

@@ -12,8 +12,7 @@ import (
 // ATen/native/cuda/MultiTensorApply.cuh).
 const multiTensorChunk = 65536
 
-// multiTensorMax is the largest number of tensors in one launch, by the number of lists (depth_to_max_tensors in the
-// same file).
+// multiTensorMax is the largest number of tensors in one launch, by the number of lists (depth_to_max_tensors there).
 var multiTensorMax = [...]int{110, 64, 48, 36, 30}
 
 // ForeachNew records torch._foreach_<op>, which returns a list with a result for each tensor of the first list. The
@@ -50,8 +49,7 @@ func ForeachUpdate(op string, flops int64, out []*Tensor, lists ...[]*Tensor) {
 	c.Finish()
 }
 
-// launchForeach launches the kernels of an operator on lists. Each kernel processes as many tensors as fit its
-// arguments.
+// launchForeach launches the kernels of an operator on lists. A kernel takes as many tensors as fit its arguments.
 func (t *Tape) launchForeach(flops int64, out []*Tensor, lists [][]*Tensor) {
 	most := multiTensorMax[min(len(lists), len(multiTensorMax))-1]
 	for from := 0; from < len(out); from += most {

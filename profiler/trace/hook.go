@@ -50,8 +50,7 @@ func (t *Tape) hook(f func()) {
 	t.resume(at)
 }
 
-// OnGradient registers f to run in backward once the gradient of x is complete, before the node that uses it
-// (register_hook).
+// OnGradient registers f to run in backward once the gradient of x is complete, before its node runs (register_hook).
 func (x *Tensor) OnGradient(f func()) { x.tape.addHook(x.gradEdge().node, f) }
 
 // OnAccumulated registers f to run in every backward after a gradient was added to the leaf x (a post hook of its

@@ -100,8 +100,8 @@ func indicesGiven(indices []*Tensor) []*Tensor {
 	return out
 }
 
-// indexedShape describes an indexing operation: the shape of the result, and the number of elements for each position
-// of the indices.
+// indexedShape describes an indexing operation: the result's shape, and the number of elements per position of the
+// indices.
 type indexedShape struct {
 	shape []int64
 	slice int64
@@ -236,8 +236,8 @@ func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 	}))
 }
 
-// InterleavedPlaces records torch.repeat_interleave(x) for counts x whose sum is size. The result has the index of each
-// repetition.
+// InterleavedPlaces records torch.repeat_interleave(x) for counts x whose sum is size. The result holds each
+// repetition's index.
 func (x *Tensor) InterleavedPlaces(size int64) *Tensor {
 	c := x.tape.Begin("repeat_interleave_Tensor", x)
 	total := c.Bind(x.scan("cumsum", I64, 0))
@@ -252,8 +252,7 @@ func (x *Tensor) RepeatInterleaveBy(counts *Tensor, d int, size int64) *Tensor {
 	return c.End(x.IndexSelect(d, counts.InterleavedPlaces(size)))
 }
 
-// SelectExtreme records an operator that selects one value along a dimension, such as x.median(d): values and their
-// indices.
+// SelectExtreme records an operator that selects one value along a dimension and its index, such as x.median(d).
 func (x *Tensor) SelectExtreme(keep bool, d int) (values, indices *Tensor) {
 	c := x.tape.Begin("median_dim", x)
 	shape, _ := x.reducedShape([]int{d}, keep)
@@ -332,7 +331,7 @@ func indexMeanGrads(grad, index, source *Tensor, d int) (gx, gs *Tensor) {
 	return c.EndPair(gx, gs)
 }
 
-// indexExtremeGrads records the part of index_reduce_backward for "amax" and "amin". Equal elements share a gradient.
+// indexExtremeGrads records the part of index_reduce_backward for "amax" and "amin". Equal elements share it.
 func indexExtremeGrads(grad, x, index, source, result *Tensor, d int) (gx, gs *Tensor) {
 	c := grad.tape.Begin("index_reduce_backward", grad)
 	value := c.Bind(result.IndexSelect(d, index))

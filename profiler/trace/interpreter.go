@@ -22,8 +22,8 @@ type interpreter struct {
 	node       string // the running autograd node, "" in forward
 	place      *place // the module that runs
 	at         uint32 // index of the last event's site
-	// siteFoundAt is the value of activations when the site was looked up. If it has changed since, the site must be
-	// looked up again.
+	// siteFoundAt is the value of activations when the site was looked up. If that has changed, the site is looked up
+	// again.
 	siteFoundAt int
 
 	step   int            // the training step, -1 in set-up

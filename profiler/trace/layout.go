@@ -120,8 +120,7 @@ func Numel(shape []int64) int64 {
 	return n
 }
 
-// channelsLastOrders are the channels_last orders of dimensions, slowest first, for tensors with four and five
-// dimensions.
+// channelsLastOrders are the channels_last orders of dimensions, slowest first, for four and five dimensions.
 var channelsLastOrders = [...][]int{4: {0, 2, 3, 1}, 5: {0, 2, 3, 4, 1}}
 
 // contiguousStrides appends the strides of a dense row-major tensor to dst.
@@ -157,8 +156,8 @@ func (x *Tensor) IsContiguous() bool { return x.rowMajor }
 // isChannelsLast returns Tensor.is_contiguous(memory_format=channels_last or _3d).
 func (x *Tensor) isChannelsLast() bool { return x.channelsLast }
 
-// denseAs reports whether the strides are the ones of a dense tensor with dimensions in the given order, slowest first;
-// nil is row-major.
+// denseAs reports whether the strides are a dense tensor's, with dimensions in the given order, slowest first; nil is
+// row-major.
 func denseAs(shape, strides []int64, order []int) bool {
 	step := int64(1)
 	for i := len(shape) - 1; i >= 0; i-- {

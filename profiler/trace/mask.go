@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// SetTrue sets the number of true elements of the mask x, which a recording cannot compute. Indexing by the mask
-// selects as many rows.
+// SetTrue sets the number of true elements of the mask x, which a recording cannot compute: as many rows are selected
+// by the mask.
 func (x *Tensor) SetTrue(n int64) { x.store.trues = n + 1 }
 
 // TrueIsKnown reports whether SetTrue was called for x.
@@ -22,8 +22,8 @@ func (x *Tensor) isMask() bool { return x != nil && (x.dtype == Bool || x.dtype 
 // Nonzero records x.nonzero(), with one row of indices for each true element of x, see SetTrue.
 func (x *Tensor) Nonzero() *Tensor { return x.nonzero(x.store.trues - 1) }
 
-// nonzero records Nonzero with n true elements (nonzero_cuda_out_impl): it counts them first, then writes their indices
-// column by column.
+// nonzero records Nonzero with n true elements (nonzero_cuda_out_impl): it counts them, then writes their indices by
+// columns.
 func (x *Tensor) nonzero(n int64) *Tensor {
 	c := x.tape.Begin("nonzero", x)
 	x = c.Bind(x.ContiguousUntracked())

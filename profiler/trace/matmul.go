@@ -189,8 +189,8 @@ func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 // OverrideLinear replaces torch.nn.functional.linear with f; f's bias may be nil.
 func (t *Tape) OverrideLinear(f func(f *Frame, x, weight, bias *Tensor) *Tensor) { t.linear = f }
 
-// linearOf records Linear with a rank's part of the weight. If results are summed over ranks, the bias is divided by
-// their number.
+// linearOf records Linear with a rank's part of the weight. If results are summed over ranks, each adds part of the
+// bias.
 func (x *Tensor) linearOf(weight, bias *Tensor, part bool) *Tensor {
 	c := x.tape.Begin("linear", x, weight, bias)
 	c.CastToLower(&x, &weight, &bias)

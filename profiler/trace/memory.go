@@ -181,8 +181,8 @@ type Host struct {
 	// State is the bytes of the optimizer's state. The optimizer updates Stepped bytes of weights on the host.
 	State   int64 `json:"state,omitempty"`
 	Stepped int64 `json:"stepped,omitempty"`
-	// Rounding is the excess of page-locked memory over the bytes in use: blocks are larger than requested, and freed
-	// ones are cached.
+	// Rounding is the excess of page-locked memory over the bytes in use: blocks are larger than requested, and cached
+	// when freed.
 	Rounding int64 `json:"rounding,omitempty"`
 }
 

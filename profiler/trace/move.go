@@ -54,8 +54,7 @@ func (x *Tensor) triangularPart(op, node string) *Tensor {
 	return c.End(x.recordCopy(node, y, func(g *Tensor) *Tensor { return g.triangularPart(op, node) }))
 }
 
-// Repeat records x.repeat(times). If there are more times than dimensions, the result has additional leading
-// dimensions.
+// Repeat records x.repeat(times). More times than dimensions add leading dimensions.
 func (x *Tensor) Repeat(times ...int64) *Tensor {
 	c := x.tape.Begin("repeat", x)
 	lead := len(times) - len(x.shape)

@@ -16,8 +16,8 @@ const (
 	// Gradient of the input: two sums of products, and the three terms
 	// (g*w - mean(g*w) - xhat*mean(g*w*xhat)) * invstd.
 	normBackwardFLOPs = 12
-	// The elementwise kernel of a batch norm's backward, without its sums: subtract the means, scale, and multiply by
-	// weight and invstd.
+	// The elementwise kernel of a batch norm's backward, without its sums: subtract means, scale, multiply by weight
+	// and invstd.
 	batchNormElementwiseBackwardFLOPs = 6
 	// RMS norm has no mean: a square, a sum and the two scalings.
 	rmsNormFLOPs = 6
@@ -52,8 +52,8 @@ func (x *Tensor) byRow(rows int64) program.Product {
 	return program.Product{M: rows, N: x.numel / max(rows, 1), Batch: 1}
 }
 
-// WeightNorm records torch._weight_norm(v, g, dim): g * v / norm(v). The norm is over all dimensions but dim, which is
-// the first or the last.
+// WeightNorm records torch._weight_norm(v, g, dim): g * v / norm(v). The norm is over all dimensions but dim, the first
+// or the last.
 func WeightNorm(v, g *Tensor) *Tensor {
 	t := v.tape
 	c := t.Begin("_weight_norm", v, g)

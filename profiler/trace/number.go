@@ -32,8 +32,7 @@ func (x *Tensor) AddNumber(n Number) *Tensor { return opAddNumber.CallWith(n, x)
 // DivRounded records torch.div(x, number, rounding_mode=...). Integers stay integers, and the gradient is zero.
 func (x *Tensor) DivRounded(n Number) *Tensor { return opDivNumberRounded.CallWith(n, x) }
 
-// DivRoundedOf records torch.div(x, y, rounding_mode=...) of two tensors. Integers stay integers, and the gradients are
-// zero.
+// DivRoundedOf records torch.div(x, y, rounding_mode=...) of two tensors. Integers stay integers; gradients are zero.
 func (x *Tensor) DivRoundedOf(y *Tensor) *Tensor { return opDivRounded.Call(x, y) }
 
 var (
@@ -66,8 +65,7 @@ func (x *Tensor) compareAs(op string, d DType, y *Tensor) *Tensor {
 	return c.End(x.tape.Map(op, d, 1, x, y))
 }
 
-// AddScalar records x + number (or x - number) for a number that does not promote x. The number's value affects no
-// allocation.
+// AddScalar records x + number (or x - number) for a number that does not promote x. Its value affects no allocation.
 func (x *Tensor) AddScalar() *Tensor { return opAddNumber.Call(x) }
 
 // MulScalar records x * number.

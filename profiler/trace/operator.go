@@ -20,8 +20,7 @@ type Operator struct {
 	// InPlace reports whether PyTorch also has the in-place form.
 	InPlace bool
 
-	// gradients maps arguments to the formulas of their gradients, see [compiler]. Without any, the operator has no
-	// gradient.
+	// gradients maps arguments to the formulas of their gradients, see [compiler]. It is empty if there are none.
 	gradients map[string]string
 	// node is the class of the autograd node; empty is the name followed by "Backward0".
 	node string

@@ -21,8 +21,7 @@ type backwardKernel struct {
 
 var pointwiseOperators, backwardKernels = readOperators(operatorText)
 
-// readOperators reads the rows of operators and backward kernels. It panics on an error in the table, which every test
-// finds.
+// readOperators reads the rows of operators and backward kernels. It panics on an error, which every test finds.
 func readOperators(text string) (rows []*Operator, kernels map[string]backwardKernel) {
 	kernels = map[string]backwardKernel{}
 	var o *Operator

@@ -110,8 +110,7 @@ func (x *Tensor) SumInPlace(ranks int64) *Tensor {
 	})
 }
 
-// SumGradient records transformers' _AllReduceBackward: the result is x; in backward, the sum over the ranks replaces
-// the gradient.
+// SumGradient records transformers' _AllReduceBackward: backward replaces the gradient by the sum over the ranks.
 func (x *Tensor) SumGradient(ranks int64) *Tensor {
 	return x.viewAs("_AllReduceBackward", "_AllReduceBackwardBackward", x.layout, x.offset, func(b *Gradients) {
 		g := b.Grad.Contiguous()
@@ -149,8 +148,7 @@ func (x *Tensor) allRows(ranks, rows int64) *Tensor {
 	return f.Return(all)
 }
 
-// sumOverRanks records redistribute(Replicate()) and to_local() of x, the rank's summand (a DTensor with placement
-// Partial).
+// sumOverRanks records redistribute(Replicate()) and to_local() of x, the rank's summand (a Partial DTensor).
 func (x *Tensor) sumOverRanks(ranks int64) *Tensor {
 	return x.redistributed("all_reduce", func(x *Tensor) *Tensor { return x.reduced(ranks) },
 		func(g *Tensor) *Tensor { return g })
@@ -164,8 +162,7 @@ func (x *Tensor) redistributed(op string, forward, back func(*Tensor) *Tensor) *
 	return c.End(y.SetGradFn("RedistributeBackward", inputs{x}, nil, func(b *Gradients) { b.Set(0, back(b.Grad)) }))
 }
 
-// reduced records _c10d_functional.all_reduce: x is copied, and the copy is reduced in place. The compute stream waits
-// for the reduction.
+// reduced records _c10d_functional.all_reduce: a copy of x is reduced in place. The compute stream waits for it.
 func (x *Tensor) reduced(ranks int64) *Tensor {
 	y := x.CloneContiguous()
 	x.tape.Collective(program.AllReduce, ranks, y, y)
@@ -215,8 +212,7 @@ func (f *Frame) ownIndices(indices *Tensor) (mask, own *Tensor) {
 	return g.ReturnPair(mask, own)
 }
 
-// OwnGradient returns the gradient that fully_shard uses for x, a parameter that the ranks of another group share: g,
-// or its redistribution.
+// OwnGradient returns the gradient that fully_shard uses for x: g, or its redistribution if another group shares x.
 func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
 	of, shared := x.tape.ranks.splits[x]
 	switch {

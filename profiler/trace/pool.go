@@ -46,8 +46,7 @@ func (x *Tensor) resized(sizes []int64) []int64 {
 // Window returns the number of input elements that are reduced to one output element.
 func (a PoolArgs) Window(x *Tensor) int64 { return Numel(Spatial(a.Kernel, len(x.shape)-2, 1)) }
 
-// flat returns the arguments of the same pooling of images with a height of one, as PyTorch runs one-dimensional
-// pooling.
+// flat returns the arguments for images with a height of one, as PyTorch runs one-dimensional pooling.
 func (a PoolArgs) flat() PoolArgs {
 	two := func(v []int64, first int64) []int64 {
 		if len(v) == 0 {
@@ -99,8 +98,7 @@ func (x *Tensor) MaxPoolIndices(args PoolArgs) (y, indices *Tensor) {
 	return c.EndPair(x.poolWithIndices(args))
 }
 
-// AdaptiveMaxPoolIndices records adaptive_max_pool1d, 2d or 3d to the given spatial sizes, with the indices of the
-// maxima.
+// AdaptiveMaxPoolIndices records adaptive_max_pool1d, 2d or 3d to the given spatial sizes, with indices.
 func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
 	c := x.tape.Begin("adaptive_max_pool", x)
 	if len(sizes) == 1 {

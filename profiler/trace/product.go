@@ -318,15 +318,14 @@ func (x *Tensor) GroupedMMFallback(weight, ends *Tensor) *Tensor {
 		}))
 }
 
-// intoGroups records a matrix product per group of a and b, written into y (mm with out=); inner is the length of the
-// sums.
+// intoGroups records a matrix product per group of a and b, written into y (mm with out=); inner is the sums' length.
 func (t *Tape) intoGroups(y, a, b *Tensor, inner int64) {
 	t.UseBLAS()
 	t.Launch(program.Matmul, 2*y.numel*inner, []*Tensor{y}, []*Tensor{a, b})
 }
 
-// groupedBackward records _grouped_mm_mat2_backward and _grouped_mm_mat1_backward. The weight's gradient has the
-// weight's layout.
+// groupedBackward records _grouped_mm_mat2_backward and _grouped_mm_mat1_backward. The weight's gradient has its
+// layout.
 func groupedBackward(w *Gradients) {
 	t := w.Grad.tape
 	if w.Needs(1) {

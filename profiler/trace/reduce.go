@@ -193,8 +193,7 @@ type reduction struct {
 	out     DType
 	accSize int64 // of the accumulator
 	vt0     int64 // values per thread and step; 4 unless the kernel sets it
-	// convert reports whether the input is converted to the result's type before. The kernel itself converts half to
-	// fp32.
+	// convert reports whether the input is converted to the result's type before. The kernel converts half to fp32.
 	convert bool
 }
 

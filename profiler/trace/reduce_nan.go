@@ -42,8 +42,7 @@ func prodAllGrad(grad, input, result *Tensor) *Tensor {
 	return c.End(grad.Mul(slope))
 }
 
-// Median records x.median() of all elements, which sorts them. The gradient is divided among all elements that are
-// equal to the median.
+// Median records x.median() of all elements, which sorts them. All elements equal to the median share the gradient.
 func (x *Tensor) Median() *Tensor {
 	c := x.tape.Begin("median", x)
 	c.t.NoGrad(func() {
@@ -83,8 +82,7 @@ func (x *Tensor) Trace() *Tensor {
 	}))
 }
 
-// Histogram records torch.histc(x, bins), which has no gradient. The bins range from the smallest element to the
-// largest.
+// Histogram records torch.histc(x, bins), which has no gradient. The bins span the range of x.
 func (x *Tensor) Histogram(bins int64) *Tensor {
 	c := x.tape.Begin("histc", x)
 	y := c.Bind(c.t.Zeros(x.dtype, bins))

@@ -21,8 +21,7 @@ type Rules struct {
 	LinearLoss LinearLossRules
 	// Operators holds the differences of single operators.
 	Operators Operators
-	// GatherEndsFirst: if true, fully_shard frees an all-gather's buffer before it copies out the next one; otherwise
-	// after.
+	// GatherEndsFirst: if true, fully_shard frees an all-gather's buffer before it copies out the next one.
 	GatherEndsFirst bool
 	// ReduceFreesAll: if true, fully_shard frees all unsharded gradients once they are copied to the reduction's input.
 	// Otherwise it frees the last ones after the reduction.
@@ -116,8 +115,7 @@ type Libraries struct {
 	// ReadsPositions: if true, masks are computed from position ids, so that packed sequences do not attend to each
 	// other. Otherwise a batch without padding has no mask.
 	ReadsPositions bool
-	// SkipsMasks: if true, a batch without padding has no mask unless rows hold several sequences. Otherwise every
-	// batch has a mask.
+	// SkipsMasks: if true, a batch without padding has no mask unless rows hold several sequences.
 	SkipsMasks bool
 	// PlainScores: if false, OPT's eager attention clamps the scores to the lowest number of their dtype, and saves the
 	// scores before the clamp for backward.
@@ -128,15 +126,13 @@ type Libraries struct {
 	// GroupedHeads: if true, scaled_dot_product_attention without a mask gets fewer heads of key and value than of the
 	// query (enable_gqa). Otherwise the heads are repeated.
 	GroupedHeads bool
-	// ViewedHeads: if true, scaled_dot_product_attention gets transposed views of the heads. Otherwise contiguous
-	// copies.
+	// ViewedHeads: if true, scaled_dot_product_attention gets views of the heads. Otherwise copies.
 	ViewedHeads bool
 	// RemapsPositions: if true, masks of packed sequences count positions within each sequence.
 	RemapsPositions bool
 	// NoCausalBuffers: if true, GPT-2 has no buffers of causal masks.
 	NoCausalBuffers bool
-	// FusedExperts: if true, one module holds the weights of all experts of a layer. Otherwise each expert has linear
-	// layers.
+	// FusedExperts: if true, one module holds the weights of a layer's experts. Otherwise each has linear layers.
 	FusedExperts bool
 	// EagerCaps: if true, Gemma 2, whose attention scores are capped, uses eager attention by default. Otherwise it
 	// uses fused attention without the cap.
@@ -144,17 +140,13 @@ type Libraries struct {
 	// SolvesDelta: if true, the gated delta rule solves a triangular system for each chunk of tokens. Otherwise it
 	// loops over the rows of a chunk.
 	SolvesDelta bool
-	// ChunksLoss: if true, TRL's SFTTrainer computes its default loss in chunks of tokens. Otherwise the model computes
-	// it.
+	// ChunksLoss: if true, TRL's SFTTrainer computes its default loss in chunks of tokens. Otherwise the model does.
 	ChunksLoss bool
-	// ChunksInHalf: if true, the chunks of ChunksLoss are multiplied in the dtype of the hidden states. Otherwise in
-	// fp32.
+	// ChunksInHalf: if true, ChunksLoss multiplies in the dtype of the hidden states. Otherwise in fp32.
 	ChunksInHalf bool
-	// ScalesAnew: if true, TRL's GRPOTrainer divides the logits by the temperature into a new tensor. Otherwise in
-	// place.
+	// ScalesAnew: if true, TRL's GRPOTrainer divides logits by the temperature into a new tensor, else in place.
 	ScalesAnew bool
-	// LogKernels: if true, TRL computes log-probabilities and entropies in one kernel. Otherwise by operators, row by
-	// row.
+	// LogKernels: if true, TRL computes log-probabilities and entropies in one kernel, else row by row.
 	LogKernels bool
 	// FusedHead: if true, TRL's trainers (SFTTrainer included) compute log-probabilities from hidden states in tiles.
 	FusedHead bool
@@ -195,8 +187,8 @@ type Operators struct {
 	RMSNormInFP32 bool
 	// GroupNormWidens: if true, group_norm in half precision copies its statistics to fp32.
 	GroupNormWidens bool
-	// EmbeddingSortsFewBits: if true, the backward of embedding sorts its indices by as many bits as row numbers have.
-	// Otherwise by all bits.
+	// EmbeddingSortsFewBits: if true, embedding's backward sorts indices by as many bits as row numbers have, else by
+	// all.
 	EmbeddingSortsFewBits bool
 	// ForeachNormByChunk: if true, _foreach_norm allocates a partial result for each chunk, and a table of each
 	// tensor's first chunk. Otherwise each tensor has as many partial results as the longest tensor has chunks.
@@ -231,8 +223,7 @@ func (b ByCapability) ForCapability(capability int) int64 {
 // ForGPU returns the number for a GPU.
 func (b ByCapability) ForGPU(gpu GPU) int64 { return b.ForCapability(gpu.Capability) }
 
-// CUB describes the tunings of CUB's device-wide algorithms. A tile is the elements that one block of threads
-// processes.
+// CUB describes the tunings of CUB's device-wide algorithms. A tile is the elements that a thread block processes.
 type CUB struct {
 	// Radix lists the policies of radix sorts; the first one that fits applies.
 	Radix []RadixPolicy
@@ -240,8 +231,7 @@ type CUB struct {
 	UniqueTile, ScanTile ByCapability
 }
 
-// RadixPolicy is the tuning of a radix sort for GPUs from a compute capability on, and keys and values of at least the
-// given bytes.
+// RadixPolicy is the tuning of a radix sort from a compute capability on, for keys and values of at least these bytes.
 type RadixPolicy struct {
 	Capability int
 	Key, Value int64

@@ -18,8 +18,7 @@ func (c *Call) gathered(x, index *Tensor, shape ...int64) *Tensor {
 	return y
 }
 
-// putInto records a backward that allocates zeros (operator zeros) and writes the elements of g to the positions
-// places.
+// putInto records a backward that allocates zeros (by operator zeros) and writes g to the positions places.
 func (g *Tensor) putInto(op, zeros string, shape []int64, places *Tensor) *Tensor {
 	c := g.tape.Begin(op, g)
 	z := c.Bind(c.t.Filled(zeros, g.dtype, shape...))
@@ -56,8 +55,7 @@ func (x *Tensor) Take(index *Tensor) *Tensor {
 
 // scatterWrite describes an operator that writes elements of x at the positions of an index, in place or in a copy.
 type scatterWrite struct {
-	// op is the operator's name without a trailing underscore, followed by a dot and the overload; node is the class of
-	// its autograd node.
+	// op is the operator's name without a trailing underscore, with a dot and the overload; node is its autograd node.
 	op, node string
 	// source is the tensor whose elements are written; nil if a number is written.
 	index, source *Tensor
@@ -309,8 +307,7 @@ func scatterMeanGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	return c.EndPair(gx, gsrc)
 }
 
-// scatterExtremeGrads records the part of scatter_reduce_backward for "amax" and "amin". Equal elements share a
-// gradient.
+// scatterExtremeGrads records the part of scatter_reduce_backward for "amax" and "amin". Equal elements share it.
 func scatterExtremeGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
 	c := grad.tape.Begin("scatter_reduce_backward", grad)

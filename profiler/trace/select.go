@@ -36,16 +36,14 @@ func (x *Tensor) Filled(op string) *Tensor {
 	return c.End(y.SetGradFn("FillBackward0", inputs{x}, nil, func(b *Gradients) { b.Set(0, b.Grad.ZerosLike()) }))
 }
 
-// Overwrite records an operator without a derivative that changes the elements of x in place, such as
-// x.logical_and_(y).
+// Overwrite records an in-place operator without a derivative, such as x.logical_and_(y).
 func (x *Tensor) Overwrite() *Tensor {
 	c := x.tape.Begin("bitwise_", x)
 	x.tape.LaunchElementwise(x, 1, x)
 	return c.End(x)
 }
 
-// ClampBetween records x.clamp(lo, hi) with tensors as bounds, of which one or both may be nil. It records no gradients
-// of the bounds.
+// ClampBetween records x.clamp(lo, hi) with tensors as bounds, which may be nil. The bounds get no gradients.
 func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 	t := x.tape
 	if lo == nil && hi == nil {

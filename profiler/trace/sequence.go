@@ -48,8 +48,7 @@ func (x *Tensor) gatherTokens(ranks int64) *Tensor {
 	return y
 }
 
-// scatterTokens records redistribute(Shard(1)) and to_local() of x, the rank's summand (a DTensor with placement
-// Partial).
+// scatterTokens records redistribute(Shard(1)) and to_local() of x, the rank's summand (a Partial DTensor).
 func (x *Tensor) scatterTokens(ranks int64) *Tensor {
 	return x.redistributed("reduce_scatter_tensor", func(x *Tensor) *Tensor { return x.scatterAsync(ranks) },
 		func(g *Tensor) *Tensor { return g.gathered(ranks, 1) })
@@ -143,8 +142,7 @@ func (x *Tensor) scatterAsync(ranks int64) *Tensor {
 	return f.Return(y)
 }
 
-// GatherAsync records all_gather_single(x, gather_dim=0). The first operator that reads the result waits, and releases
-// x.
+// GatherAsync records all_gather_single(x, gather_dim=0). The first reader of the result waits, and releases x.
 func (x *Tensor) GatherAsync(ranks int64) *Tensor {
 	all := slices.Clone(x.shape)
 	all[0] *= ranks

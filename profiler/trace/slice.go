@@ -54,8 +54,7 @@ func (x *Tensor) Select(d int, i int64) *Tensor {
 		func(b *Gradients) { b.Set(0, b.Grad.intoZeros("select_backward", whole)) })
 }
 
-// intoZeros records the backward of a view that selects some elements: zeros of the shape whole, into which g is
-// copied.
+// intoZeros records the backward of a view that selects some elements: zeros of the shape whole, with g copied in.
 func (g *Tensor) intoZeros(op string, whole []int64) *Tensor {
 	c := g.tape.Begin(op, g)
 	z := c.Bind(c.t.Zeros(g.dtype, whole...))
@@ -130,8 +129,7 @@ func (b *Gradients) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
 	return c.End(join(all))
 }
 
-// Unfold records x.unfold(d, size, step): windows along dimension d. A new last dimension holds the elements of a
-// window.
+// Unfold records x.unfold(d, size, step): windows along dimension d. A new last dimension holds a window.
 func (x *Tensor) Unfold(d int, size, step int64) *Tensor {
 	d = x.Dim(d)
 	whole := x.shape

@@ -38,8 +38,7 @@ var (
 	opLogSoftmax = softmaxKind{"log_softmax", "LogSoftmaxBackward0", "_log_softmax_backward_data", false}
 )
 
-// softmax records the operator with a result of type d. Its kernel converts fp16 to fp32 itself; other types are
-// converted before.
+// softmax records the operator with a result of type d. The kernel converts fp16 to fp32; other types are cast before.
 func (x *Tensor) softmax(k *softmaxKind, d DType) *Tensor {
 	c := x.tape.Begin(k.op, x)
 	if x.dtype != d && (x.dtype != F16 || d != F32) {

@@ -4,8 +4,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// StagePart is the part of a model to which the running code belongs: the rank's own pipeline stage, or the stages of
-// other ranks.
+// StagePart is the part of a model to which running code belongs: the rank's pipeline stage, or other ranks' stages.
 type StagePart uint8
 
 // The parts of a model. The code of other ranks' stages runs too, to find the tensors that cross a stage boundary. Its
@@ -33,8 +32,7 @@ type StageBoundary interface {
 type pipeline struct {
 	part     StagePart
 	boundary StageBoundary
-	// numbered is the number of storages of earlier stages so far. received maps numbers of storages to received
-	// buffers.
+	// numbered counts the storages of earlier stages so far. received maps their numbers to received buffers.
 	numbered uint32
 	received map[uint32]*Tensor
 	// crossings counts the calls of the boundary while later stages run.

@@ -54,8 +54,7 @@ func (t *Tape) Unallocated(d DType, n int64) *Tensor {
 	return t.newUnallocated(d, t.contiguous([]int64{n}))
 }
 
-// AllocStorage records x.untyped_storage().resize_(bytes) if the storage is empty; op is the operator that PyTorch
-// calls.
+// AllocStorage records x.untyped_storage().resize_(bytes) if the storage is empty; op is PyTorch's operator.
 func (x *Tensor) AllocStorage(op string, c program.Class) {
 	s, t := x.store, x.tape
 	if !s.blank || s.bytes == 0 {

@@ -42,8 +42,7 @@ type Tensor struct {
 	requiresGrad bool
 	dead         bool
 	listed       int8 // how often it is in the tape's list of temporaries
-	// view is the base tensor if this one is a view, otherwise nil. version is the storage's version when the view's
-	// node was made.
+	// view is the base tensor of a view, otherwise nil. version is the storage's version when the view's node was made.
 	view    *Tensor
 	version int32
 

@@ -18,8 +18,8 @@ func (x *Tensor) Std(keep bool, dims ...int) *Tensor {
 		func(b *Gradients) { b.Set(0, stdBackward(b.Grad, b.Saved(1), b.Saved(0), dims, keep)) }))
 }
 
-// welford records the kernel of std and var. Its accumulator is two floats, a count, and the count as a float; it reads
-// two values at once.
+// welford records the kernel of std and var. Its accumulator has two floats and two counts; it reads two values at
+// once.
 func (x *Tensor) welford(op string, dims []int, keep bool) *Tensor {
 	return x.reduce(reduction{op: op, out: x.dtype, accSize: 16, vt0: 2}, dims, keep)
 }

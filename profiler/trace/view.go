@@ -100,8 +100,7 @@ func (x *Tensor) Flatten(from, to int) *Tensor {
 
 func reshapeBackward(b *Gradients) { b.Set(0, b.Grad.AsShape(b.input(0).shape)) }
 
-// unsafeView records _unsafe_view, whose result autograd does not treat as a view. The strides of x must allow the
-// view.
+// unsafeView records _unsafe_view, whose result is no view for autograd. The strides of x must allow it.
 func (x *Tensor) unsafeView(shape []int64) *Tensor {
 	l := x.viewed(shape)
 	if l == nil {
@@ -290,8 +289,7 @@ func (x *Tensor) UseParts(parts []*Tensor) {
 	})
 }
 
-// PartAs returns a view into a flat tensor as elements of type d, with the layout of y. The offset counts elements of
-// x.
+// PartAs returns a view into a flat tensor as type d, with the layout of y. The offset counts elements of x.
 func (x *Tensor) PartAs(d DType, offset int64, y *Tensor) *Tensor {
 	return x.tape.newHeader(x.store, d, y.layout, (x.offset+offset)*x.dtype.Size()/d.Size())
 }

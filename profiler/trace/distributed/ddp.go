@@ -278,8 +278,8 @@ func (d *DDP) reduceDelayed() {
 	}
 }
 
-// CopiesResults reports whether the results of the last forward pass are copied, so that their gradients pass through
-// DDP first (_DDPSink).
+// CopiesResults reports whether the results of the last forward pass are copied, so that gradients reach DDP first
+// (_DDPSink).
 func (d *DDP) CopiesResults() bool {
 	return d.expectsHooks && (d.options.FindUnused || d.delaysReduction)
 }

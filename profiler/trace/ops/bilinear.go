@@ -7,8 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Bilinear records torch.nn.functional.bilinear(x, z, weight, bias), with one matrix for each output. Autocast does not
-// cast it.
+// Bilinear records torch.nn.functional.bilinear(x, z, weight, bias), one matrix per output. Autocast does not cast it.
 func Bilinear(x *tensor, z, weight, bias *tensor) *tensor {
 	c := x.Tape().Begin("bilinear", x, z, weight, bias)
 	lead := slices.Clone(x.Shape()[:len(x.Shape())-1])

@@ -24,8 +24,7 @@ func lstmCell(x *tensor, h, c *tensor, w CellWeights) (hy, cy *tensor) {
 	return call.EndPair(fusedLSTMCell(in, hidden, c, w))
 }
 
-// fusedLSTMCell records _thnn_fused_lstm_cell. in and hidden are the products of the weights with x and h, without
-// bias.
+// fusedLSTMCell records _thnn_fused_lstm_cell. in and hidden are the weights' products with x and h.
 func fusedLSTMCell(in *tensor, hidden, c *tensor, w CellWeights) (hy, cy *tensor) {
 	t := in.Tape()
 	call := t.Begin("_thnn_fused_lstm_cell", in, hidden, c)

@@ -103,8 +103,8 @@ func pairwiseDistances(x *tensor, y *tensor, p float64, shape []int64) *tensor {
 	}))
 }
 
-// pairwiseDistancesGrad records _cdist_backward: the contributions of all pairs are stored and then summed; with p = 0,
-// the gradient is zero.
+// pairwiseDistancesGrad records _cdist_backward: the contributions of all pairs are stored, then summed. For p = 0, it
+// is zero.
 func pairwiseDistancesGrad(grad, x, y, z *tensor, p float64) *tensor {
 	c := x.Tape().Begin("_cdist_backward", grad, x, y, z)
 	if p == 0 {

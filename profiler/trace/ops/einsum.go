@@ -27,8 +27,7 @@ func EinsumAlong(path []int64, equation string, operands ...*tensor) *tensor {
 	return c.End(einsum(e, cast))
 }
 
-// contraction is a parsed equation. Its labels are the letters of the output, and then the summed letters in
-// alphabetical order.
+// contraction is a parsed equation. Its labels are the output's letters, then the summed letters in alphabetical order.
 type contraction struct {
 	inputs []string
 	labels string
@@ -172,8 +171,7 @@ func einsum(e contraction, operands []*tensor) *tensor {
 	return c.End(y.Sum(false, dims...))
 }
 
-// next returns the indices of the two operands that a step contracts, the smaller one first. n is the number of
-// remaining operands.
+// next returns the indices of the two operands that a step contracts, the smaller one first. n operands are left.
 func (e *contraction) next(step, n int) (i, j int) {
 	if e.path == nil {
 		return 0, 1

@@ -93,8 +93,7 @@ func sortByStride(x *tensor, dims []int, fixed int) []int {
 	return out
 }
 
-// spectrum allocates the result of a transform of x over dims: in memory, the batch comes first and the transformed
-// dimensions last.
+// spectrum allocates the result of a transform of x over dims: in memory, the transformed dimensions come last.
 func spectrum(x *tensor, d trace.DType, shape []int64, dims []int) *tensor {
 	return x.Tape().AllocStrided(d, shape, trace.DenseStrides(shape, slices.Concat(batchDims(x, dims), dims)))
 }
@@ -172,8 +171,7 @@ func FFTShift(x *tensor, dims ...int) *tensor {
 	return c.End(x.Roll(trace.WrapDims(len(x.Shape()), dims)...))
 }
 
-// HannWindow records torch.hann_window(n). The periodic window is computed with n + 1 elements, and the last one is cut
-// off.
+// HannWindow records torch.hann_window(n). The periodic window is computed with n + 1 elements, then cut.
 func HannWindow(t *tape, n int64) *tensor {
 	c := t.Begin("hann_window")
 	w := c.Bind(t.Alloc(trace.F32, n+1))

@@ -21,8 +21,7 @@ func parity(pivots *tensor) *tensor {
 	return c.End(odd)
 }
 
-// LinalgDet records torch.linalg.det(x): the product of the diagonal of the LU factorization, times the permutation's
-// sign.
+// LinalgDet records torch.linalg.det(x): the product of the LU factorization's diagonal, times a sign.
 func LinalgDet(x *tensor) *tensor {
 	t := x.Tape()
 	c := t.Begin("_linalg_det", x)
@@ -60,8 +59,8 @@ func withoutZeros(lu *tensor) *tensor {
 	return c.End(lu.Add(trace.WhereNumbers(zero, lu.DType()).DiagEmbed(0)))
 }
 
-// luAdjoint reports whether det factorizes the transpose of x, which has the same determinant and, if x is row-major,
-// needs no copy. Backward then solves with the adjoint.
+// luAdjoint reports whether backward solves with the adjoint: it does unless det factorized the transpose of x, which
+// has the same determinant and needs no copy if x is row-major.
 func luAdjoint(x *tensor) bool { return !x.IsContiguous() }
 
 // LinalgSlogDet records torch.linalg.slogdet(x): the sign and the logarithm of the absolute value of the determinant.

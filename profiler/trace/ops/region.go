@@ -10,8 +10,7 @@ type RegionArgs struct {
 	Op     string // "roi_align", "roi_pool", "ps_roi_align"
 	Height int64  // of a region's result
 	Width  int64
-	// Channels is the number of channels of the result: the channels of x, which ps_roi_align divides by the number of
-	// output positions.
+	// Channels is the result's number of channels: that of x, divided by the output positions for ps_roi_align.
 	Channels int64
 	// Places reports whether the operator also returns the input position of each output value, as 32-bit integers.
 	Places bool

@@ -78,8 +78,8 @@ func RNN(x *tensor, h, c *tensor, a RNNArgs) (y, hy, cy *tensor) {
 	return outs[0], outs[1], outs[2]
 }
 
-// flattenHalf records the copy of fp32 weights into one flat fp16 buffer, and returns views of the buffer. Autograd
-// tracks the copies.
+// flattenHalf records the copy of fp32 weights into one flat fp16 buffer, and returns views of it. Autograd tracks the
+// copies.
 func flattenHalf(c *call, weights []*tensor) []*tensor {
 	t := c.Tape()
 	flat := c.Bind(t.Zeros(trace.F16, trace.TotalNumel(weights)))
@@ -95,8 +95,7 @@ func flattenHalf(c *call, weights []*tensor) []*tensor {
 	return views
 }
 
-// FlattenRNNWeights records torch._cudnn_rnn_flatten_weight: the weights become views of a new buffer, and their old
-// storages are freed.
+// FlattenRNNWeights records torch._cudnn_rnn_flatten_weight: the weights become views of a new buffer.
 func FlattenRNNWeights(t *tape, weights []*tensor) {
 	flat := t.New("_cudnn_rnn_flatten_weight", program.Weights, weights[0].DType(), trace.TotalNumel(weights)).Retain()
 	at := int64(0)

@@ -5,8 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Im2Col records torch.nn.functional.unfold: each window of images [N, C, H, W] becomes a column of the result [N,
-// C*kh*kw, positions].
+// Im2Col records torch.nn.functional.unfold: windows of images [N, C, H, W] become columns [N, C*kh*kw, positions].
 func Im2Col(x *tensor, args trace.PoolArgs) *tensor {
 	c := x.Tape().Begin("im2col", x)
 	y := c.Bind(im2col(x, args))

@@ -93,8 +93,7 @@ func baseGrid(t *tape, d trace.DType, size []int64, alignCorners bool) *tensor {
 	return c.End(base)
 }
 
-// fromMinusOne records linspace_from_neg_one: n numbers from -1 to 1, at the centers of pixels unless alignCorners is
-// set.
+// fromMinusOne records linspace_from_neg_one: n numbers from -1 to 1, at pixel centers unless alignCorners.
 func fromMinusOne(t *tape, d trace.DType, n int64, alignCorners bool) *tensor {
 	c := t.Begin("linspace_from_neg_one")
 	places := c.Bind(t.Filled("linspace", d, n))
