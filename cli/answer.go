@@ -155,7 +155,7 @@ func parseRequest(text []byte) (r request, err error) {
 
 type verbAnswer struct {
 	code exitCode
-	// text is the verb's standard output, and result the same if it is JSON.
+	// text is the verb's standard output, and result its JSON if it is JSON.
 	text    []byte
 	result  json.RawMessage
 	message string

@@ -54,7 +54,7 @@ type app struct {
 	detect func(index int) (localGPU, error)
 	// openGPU opens a GPU of this machine by its index. The error is a [*device.UnusableError].
 	openGPU func(index int) (device.Device, error)
-	// deviceFolder is the folder of device files, which shows GPUs whose driver is missing.
+	// deviceFolder is /dev, whose files show GPUs even if their driver is missing.
 	deviceFolder string
 	// gpus opens NVML for monitor.
 	gpus monitor.Source

@@ -34,7 +34,7 @@ type applyFlags struct {
 	of *caseFlags
 }
 
-// trainer returns the trainer's configuration that is written; nil if it is another file.
+// trainer returns the trainer's configuration to write; nil if the file belongs to no trainer.
 func (f *applyFlags) trainer() *trainers.Config {
 	if len(f.mapPairs) > 0 {
 		return nil
@@ -70,7 +70,7 @@ func (f *applyFlags) check(gpus int) error {
 	return nil
 }
 
-// path returns the file of a system that is written.
+// path returns the project's configuration file to write: the one of --config-path, or the one that vprof finds.
 func (f *applyFlags) path(s systems.Project) string { return cmp.Or(f.config, s.Config) }
 
 // takeFileValues fixes in the case the values that the user's file keeps: those outside of --map, and the precision and
@@ -142,7 +142,7 @@ func (f *applyFlags) chooseBest(fit *report.Fit, s systems.Project) (report.Choi
 	return f.preferPrecision(fit, c), nil
 }
 
-// run writes the recommended changes, or shows them with --dry-run.
+// run writes the recommended values, or with --dry-run shows the changes.
 func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error {
 	s, known, err := systems.Lookup(fit.Model)
 	if err != nil {
@@ -246,7 +246,7 @@ func trainerValues(c report.Choice) trainers.Values {
 	return v
 }
 
-// trainerFlags returns the same values as flags of vprof smoke.
+// trainerFlags returns the values of [trainerValues] as flags of vprof smoke.
 func trainerFlags(c report.Choice) []string {
 	v := trainerValues(c)
 	args := []string{fmt.Sprintf("--batch=%d", v.Batch), fmt.Sprintf("--accumulate=%d", max(1, v.Accumulate))}
@@ -257,7 +257,7 @@ func trainerFlags(c report.Choice) []string {
 	return args
 }
 
-// changes returns the files with their new contents.
+// changes returns the changed files with their new contents.
 func (f *applyFlags) changes(s systems.Project, c report.Choice) ([]configfile.Change, error) {
 	files, err := []systems.FileEdits{{Path: f.config}}, error(nil)
 	switch t := f.trainer(); {

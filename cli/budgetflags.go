@@ -126,7 +126,8 @@ func (f *searchFlags) register(cmd *cobra.Command, a *app, gpuUsage string) {
 	f.local.register(cmd, &f.target)
 }
 
-// search makes the search for a single case. local closes the GPU to measure on, even after an error.
+// search returns the search for a single case. The caller closes local, which holds the measured GPU, even after an
+// error.
 func (f *searchFlags) search(a *app, m models.Model, c models.Case) (fit.Search, error) {
 	s := fit.Search{Model: m, Cases: []models.Case{c}}
 	var err error

@@ -24,7 +24,7 @@ type captureOptions struct {
 	app *app
 	capture.Options
 	print bool
-	// gpus are the GPUs that cuDNN is asked about, library another libcudnn to ask.
+	// gpus are the GPUs that cuDNN is queried about, cudnnLibrary the libcudnn to query.
 	gpus, cudnnLibrary string
 	compile            compileFlags
 	settings           settingFlags

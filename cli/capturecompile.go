@@ -23,7 +23,7 @@ import (
 // compileFlags are the options of recorded steps.
 type compileFlags struct {
 	capture.Compile
-	// step records the training step as it is, instead of a graph of the model.
+	// step reports whether the training step is recorded as it runs, instead of a graph of the model.
 	step   bool
 	target gpuFlags
 }

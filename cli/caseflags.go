@@ -136,7 +136,7 @@ func (f *caseFlags) addField(cmd *cobra.Command, field *models.Field) {
 	}
 }
 
-// complete completes the values that depend on the model.
+// complete registers shell completion for values that depend on the model.
 func (f *caseFlags) complete(cmd *cobra.Command, a *app) {
 	completeFlag(cmd, "torch", func() []string { return append(stack.Releases(), autoRelease) })
 	completeFlag(cmd, "model", func() []string { return a.models().Names() })

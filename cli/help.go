@@ -70,8 +70,8 @@ func groupOf(flag *pflag.Flag) models.Group {
 	return models.GroupHow
 }
 
-// helpOrder returns the rank of a flag in help: main flags of all verbs, main fields of a case, the
-// verb's own flags, and the others.
+// helpOrder returns the position of a flag in help: main flags of all verbs, main fields of a case, the verb's own
+// flags, others.
 func helpOrder(flag *pflag.Flag) int {
 	rank := 0
 	for _, table := range [][]models.Field{verbFlags, models.Fields()} {
@@ -167,14 +167,14 @@ func (h help) example(cmd *cobra.Command) string {
 	return strings.Join(lines, "\n")
 }
 
-// available returns the commands below one.
+// available returns the visible subcommands of a command.
 func available(cmd *cobra.Command) []*cobra.Command {
 	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(sub *cobra.Command) bool {
 		return !sub.IsAvailableCommand()
 	})
 }
 
-// chosen returns the flags to show and the number of the others.
+// chosen returns the flags that the help shows, and the number of hidden ones.
 func (h help) chosen(cmd *cobra.Command) (shown []*pflag.Flag, more int) {
 	cmd.InitDefaultHelpFlag()
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {

@@ -61,7 +61,7 @@ func readLine(in *bufio.Reader) (line []byte, err error) {
 	}
 }
 
-// refuse writes the error for a line without a valid message.
+// refuse answers a line that holds no valid message with an error.
 func (l *agentLines) refuse(wrong error) {
 	text, _ := json.Marshal(map[string]any{ // of texts and a number
 		"jsonrpc": "2.0", "id": nil, "error": jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: wrong.Error()},

@@ -179,7 +179,7 @@ func (p modelPage) Sheets() []report.Sheet {
 	return append(sheets, report.ClaimSheets(p.Claims)...)
 }
 
-// about adds the page's notes.
+// about returns the table of the page's notes.
 func (p modelPage) about() report.Sheet {
 	s := report.Sheet{Title: p.Name + ": " + p.Summary}
 	s.Notes.Add("source: %s", p.Source)

@@ -228,7 +228,7 @@ func processExists(pid int) bool {
 	return err == nil || errors.Is(err, os.ErrPermission)
 }
 
-// screen shows the monitor on the terminal until a key or its end.
+// screen shows the monitor on the terminal until the user quits or monitoring ends.
 func (w *watch) screen(ctx context.Context) error {
 	w.sinks.silent, w.sinks.history = true, &monitor.History{}
 	w.notices = io.Discard // the screen shows them

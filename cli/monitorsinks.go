@@ -113,7 +113,7 @@ func isLog(f *os.File, begins string) (bool, error) {
 	return true, nil
 }
 
-// write writes a round of samples to every sink, line by line.
+// write writes a round of samples to every output.
 func (s *sinks) write(round monitor.Round) error {
 	if s.exporter != nil {
 		s.exporter.Set(round.Samples)

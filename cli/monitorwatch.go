@@ -38,7 +38,7 @@ type watch struct {
 	treeReadAt  time.Time
 }
 
-// sample reads all GPUs. It returns a negative result if a GPU exceeds the limit.
+// sample reads all GPUs. If one exceeds the limit, the error is a [negativeVerdict].
 func (w *watch) sample(now time.Time) error {
 	seen := w.monitor.Sample(now)
 	first := !w.sampled

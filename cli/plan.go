@@ -34,8 +34,8 @@ type planOptions struct {
 	lengths lengthFlags
 	// request is the scheduler in whose syntax the memory is requested; empty for none.
 	request string
-	// requestFile is the file of machines' requests (see [request]); empty for none. requestLines reports whether each
-	// line of it is one request.
+	// requestFile is a file of requests as JSON (see [request]); empty for none. requestLines reports whether it has
+	// one request per line.
 	requestFile  string
 	requestLines bool
 }

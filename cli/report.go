@@ -93,11 +93,11 @@ type (
 // reportView is an output format of report.
 type reportView struct {
 	name string
-	// suffixes are the file suffixes that select this form.
+	// suffixes are the file suffixes that select the format.
 	suffixes []string
 	// file is the default of --output.
 	file string
-	// needsStep reports whether it shows one training step, which flags can describe, too.
+	// needsStep reports whether the format shows one training step, which flags can describe instead of a file.
 	needsStep bool
 	make      viewFunc
 }
@@ -121,7 +121,7 @@ func views() []reportView {
 
 func viewNames() []string { return lists.Map(views(), func(v reportView) string { return v.name }) }
 
-// view returns the format of --to or of the output's suffix, or else the page.
+// view returns the format of --to, else of the output's suffix, else the HTML page.
 func (o *reportOptions) view() (reportView, error) {
 	all, suffix := views(), strings.ToLower(filepath.Ext(o.path))
 	switch {

@@ -30,7 +30,7 @@ func (f *shardFlags) register(flags *pflag.FlagSet, whole ...string) {
 	flags.StringVar(&f.shardFolder, "into", "shards", "`folder` that --shard writes its result to")
 }
 
-// open parses the flags; false without --shard. Results of a part are not printed.
+// open parses the flags; false without --shard. Results of a shard are not printed.
 func (f *shardFlags) open() (bool, error) {
 	if f.shard == "" {
 		return false, refuseFlags(f.flags, "--%s works only with --shard i/n; add it, or leave --%[1]s out", "into")
@@ -51,7 +51,7 @@ func (f *shardFlags) runShardIfSet(do func() error) (done bool, err error) {
 	return done || err != nil, err
 }
 
-// parse parses the part; false without --shard.
+// parse parses --shard; false if it is not given.
 func (f *shardFlags) parse() (bool, error) {
 	if f.shard == "" {
 		return false, nil
@@ -63,12 +63,12 @@ func (f *shardFlags) parse() (bool, error) {
 	return true, nil
 }
 
-// A shardWork does the units from from to before to, and returns the number done and their result. Partial is the
+// A shardWork does units from <= unit < to. It returns the number of finished units and their result. partial is the
 // unfinished result of an earlier process; keep saves one for a later process.
 type shardWork func(ctx context.Context, from, to int, partial json.RawMessage, keep func(any) error) (units int,
 	result any, err error)
 
-// run runs the part of the work. Common describes the whole.
+// run does the shard's part of the work. common is the data about the whole work.
 func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, do shardWork) (err error) {
 	p.Tool = vprofTool()
 	h := shard.Header{

@@ -82,7 +82,7 @@ func listedReleases(list string) (parsedStack, error) {
 	return r, nil
 }
 
-// trainingLibraries are libraries that matter where their configuration is planned alone.
+// trainingLibraries are the trainers, whose release affects only plans of their own configurations.
 var trainingLibraries = []string{"axolotl", "llamafactory", "ms-swift", "torchtune", "torchtitan"}
 
 // libraries returns the releases of --stack that may affect the flags' case. Of trainers, it has only the trainer whose

@@ -26,9 +26,9 @@ const maxRangedPoints = 2
 // A libraryRelease is a release of a library.
 type libraryRelease struct{ library, version string }
 
-// releasesInRange returns the releases by whose rules a plan's points are also judged, each changed alone, and in words
-// their ranges. If the flags name no stack, they are releases of all libraries that the case depends on; otherwise of
-// libraries whose named release was not measured.
+// releasesInRange returns the releases by whose rules a plan's points are also judged, one library changed at a time,
+// and the ranges of releases as text. If the flags name no stack, they are releases of all libraries that the case
+// depends on; otherwise of libraries whose named release was not measured.
 func (f *caseFlags) releasesInRange(libraries stack.Libraries) (all []libraryRelease, over []string) {
 	unknown := libraries.Unknown()
 	for _, name := range slices.Sorted(maps.Keys(libraries)) {

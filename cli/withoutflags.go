@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/script"
 )
 
-// maxLengths is the number of different lengths that the samples of absent data have in turn.
+// maxLengths is the number of different sample lengths of placeholder data, which repeat in turn.
 const maxLengths = 509
 
 // withoutFlags are the flags that replace absent files by placeholders.

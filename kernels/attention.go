@@ -6,10 +6,10 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Attention is softmax(Q K^T Scale) V for each head, without storing the matrix of scores. Operands are dense, in the
-// layout [head][position][depth]. If Depth is at most 128, and addresses and Depth are multiples of 16 bytes, it runs
-// in tiles: on tensor cores for F16 from compute capability 7.5 on and for BF16 from 8.0 on, else on CUDA cores.
-// Otherwise it runs a warp for each query, which is slow.
+// Attention computes softmax(Q K^T Scale) V for each head, without storing the matrix of scores. Operands are dense
+// [head][position][depth]. If Depth is at most 128, and addresses and Depth are multiples of 16 bytes, the kernel works
+// in tiles: on tensor cores for F16 from compute capability 7.5 on and for BF16 from 8.0 on, otherwise on CUDA cores.
+// In all other cases each query is processed by one warp, which is slow.
 type Attention struct {
 	Type                        Type
 	Query, Key, Value, Output   uint64
@@ -22,7 +22,7 @@ const MaxAttentionDepth = 256
 
 var attentionNames = forTypes("attention")
 
-// Launch returns the launch. Keys must not be zero.
+// Launch returns the kernel launch. Keys must not be zero.
 func (k Attention) Launch(capability int) Launch {
 	if k.Depth > MaxAttentionDepth {
 		panic("kernels: attention: depth above 256")
@@ -56,13 +56,13 @@ func (k Attention) Launch(capability int) Launch {
 	return l
 }
 
-// The work of attention: one kernel forward, and backward the same kernel over the operands of each gradient, so that
-// the matrix of scores is never stored.
+// Launches that do the work of attention operators: one kernel for forward, and the same kernel over the operands of
+// each gradient for backward, so that the matrix of scores is never stored.
 
-// heads are the sizes of attention for its kernel. Query heads that share keys count as one head with more queries.
+// heads are the sizes of an attention kernel. Query heads that share keys count as one head with more queries.
 type heads struct{ count, queries, keys, depth int64 }
 
-// headsOf derives the sizes from the ranges of queries and keys; false if the ranges have no such sizes.
+// headsOf computes the sizes of attention from the ranges of queries and keys; false if the sizes do not match any.
 func (p *launchPlan) headsOf(w *Work, query, key Range) (heads, bool) {
 	size := p.t.Size()
 	h := heads{keys: w.N, depth: w.K}
@@ -77,8 +77,8 @@ func (p *launchPlan) headsOf(w *Work, query, key Range) (heads, bool) {
 	return h, true
 }
 
-// addAttention computes attention or its gradients if its ranges have the sizes of attention, and else a product with
-// as many operations.
+// addAttention adds launches for attention or its gradients if the ranges have matching sizes; otherwise a matrix
+// product with the same number of operations.
 func (p *launchPlan) addAttention(w *Work) {
 	r := p.reads
 	same := func(i, j int) bool { return r[i].Bytes == r[j].Bytes }
@@ -90,7 +90,7 @@ func (p *launchPlan) addAttention(w *Work) {
 	}
 }
 
-// attendForward reads queries, keys and values, and writes the output.
+// attendForward adds the launch for attention's forward, whose ranges are query, key, value and output.
 func (p *launchPlan) attendForward(w *Work) bool {
 	h, ok := p.headsOf(w, p.reads[0], p.reads[1])
 	if ok {
@@ -99,9 +99,9 @@ func (p *launchPlan) attendForward(w *Work) bool {
 	return ok
 }
 
-// attendBackward reads the output's gradient, queries, keys, values and the output, and writes the gradients of
-// queries, keys and values. PyTorch's kernels compute five products: scores, their gradient, and one for each result.
-// Here, two kernels of two products and one with half as many keys do the same work.
+// attendBackward adds launches for attention's backward, whose inputs are the output's gradient, query, key, value and
+// output. PyTorch's kernels compute five products: the scores, their gradient, and one per result. Two kernels of two
+// products and one with half as many keys have the same number of operations.
 func (p *launchPlan) attendBackward(w *Work) bool {
 	const gradient, query, key, value, output = 0, 1, 2, 3, 4
 	h, ok := p.headsOf(w, p.reads[query], p.reads[key])
@@ -117,8 +117,9 @@ func (p *launchPlan) attendBackward(w *Work) bool {
 	return true
 }
 
-// attention adds a launch over the operands at three indices. The number of keys follows from the number of operations,
-// half of which a causal mask removes. It visits the parts of the operands that no earlier launch has visited.
+// attention adds a launch over the operands at three indices. It derives the number of keys from the number of
+// operations, half of which a causal mask removes, and reads the parts of the operands that earlier launches have not
+// read.
 func (p *launchPlan) attention(h heads, flops int64, operands [3]int, result int) {
 	perKey := 4 * h.queries * h.depth * h.count
 	keys := max(1, min(h.keys, (flops+perKey/2)/perKey))

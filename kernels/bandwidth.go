@@ -2,9 +2,9 @@ package kernels
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// The work that memory bandwidth limits: which kernel runs over which part of the ranges.
+// Launches for operators that memory bandwidth limits.
 
-// addCopy adds a fill, a copy or a cast if one range or a pair of ranges has the sizes for it.
+// addCopy adds a fill, a copy or a cast if the sizes of one range, or of a pair of ranges, match.
 func (p *launchPlan) addCopy() {
 	switch {
 	case len(p.reads) == 0 && len(p.writes) == 1:
@@ -33,7 +33,7 @@ func (p *launchPlan) copyOne(from, to Range) {
 	p.reads, p.writes = p.reads[:0], p.writes[:0]
 }
 
-// addReduction sums the longest input to the longest output.
+// addReduction adds a launch that sums the longest input into the longest output.
 func (p *launchPlan) addReduction() {
 	r, w := largestRange(p.reads), largestRange(p.writes)
 	if r < 0 || w < 0 {
@@ -45,7 +45,7 @@ func (p *launchPlan) addReduction() {
 		return
 	}
 	k := ReduceRows{Type: p.t, From: from.Addr, To: to.Addr, Rows: rows, Columns: p.elements(from) / rows}
-	// Short sums: one thread for each sum is best if they lie next to each other.
+	// For short sums, one thread per sum is fastest if the sums are adjacent in memory.
 	const shortest = 1024 // bytes
 	if k.Columns*p.t.Size() <= shortest && rows*p.t.Size()%vectorBytes == 0 {
 		k.Rows, k.Columns = k.Columns, k.Rows
@@ -57,10 +57,10 @@ func (p *launchPlan) addReduction() {
 	consumeRange(p.writes, w, rows*p.t.Size())
 }
 
-// rowElements is the assumed length of a row, in elements, for operators whose operands do not determine it.
+// rowElements is the assumed row length in elements, for operators whose operands do not determine it.
 const rowElements = 1024
 
-// softmax processes rows of the longest input. The next input is its gradient if it is as long.
+// softmax adds a launch for the rows of the longest input. If the next input is as long, it is taken for the gradient.
 func (p *launchPlan) softmax() {
 	r, w := largestRange(p.reads), largestRange(p.writes)
 	if r < 0 || w < 0 || p.reads[r].Bytes != p.writes[w].Bytes {
@@ -87,8 +87,7 @@ func (p *launchPlan) softmax() {
 	p.add(Softmax{Type: p.t, Input: input, Output: output, Rows: rows, Columns: columns}.Launch())
 }
 
-// countEqual returns the index of the first range with a number of bytes, other than the range at index but; -1 if
-// there is none.
+// countEqual returns the index of the first range of the given size except range but; -1 if there is none.
 func countEqual(ranges []Range, bytes int64, but int) int {
 	for i, r := range ranges {
 		if i != but && r.Bytes == bytes {
@@ -98,8 +97,8 @@ func countEqual(ranges []Range, bytes int64, but int) int {
 	return -1
 }
 
-// pairOfRanges finds the statistics of a normalization: two ranges of equal length, shorter than the matrix of n
-// elements and whole bytes, with one F32 number for each row. It returns their indices, or -1 and -1.
+// pairOfRanges returns the indices of a normalization's statistics, or -1 and -1: two ranges of equal length, shorter
+// than the matrix (n elements, whole bytes), with one F32 number per row.
 func pairOfRanges(ranges []Range, n, whole int64) (first, second int) {
 	for i, r := range ranges {
 		rows := r.Bytes / F32.Size()
@@ -113,11 +112,11 @@ func pairOfRanges(ranges []Range, n, whole int64) (first, second int) {
 	return -1, -1
 }
 
-// maxCachedRow is the longest row in bytes whose second reading still finds it in a cache.
+// maxCachedRow is the longest row in bytes that is still cached when a kernel reads it a second time.
 const maxCachedRow = 64 << 10
 
-// normalizeApart adds a launch that reads all operands to sum them, and a stream that reads them again and writes. It
-// serves long groups and groups that are not contiguous, such as the channels of images.
+// normalizeApart adds two launches: one reads all operands to sum them, the other reads them again and writes the
+// results. It is for long groups and for groups that are not contiguous, such as the channels of images.
 func (p *launchPlan) normalizeApart() {
 	first, size := p.reads[largestRange(p.reads)], p.t.Size()
 	reads := make([]Range, 0, MaxOperands)
@@ -133,8 +132,8 @@ func (p *launchPlan) normalizeApart() {
 	p.add(l)
 }
 
-// normalize normalizes the rows of the longest input. Two outputs with one number per row are mean and deviation. If
-// there is a second input as long as the longest, the work is a backward step, whose mean and deviation are two inputs.
+// normalize adds launches that normalize the rows of the longest input. Two outputs with one number per row are mean
+// and deviation. A second input of the same length makes it a backward, whose mean and deviation are inputs.
 func (p *launchPlan) normalize(of *Work) {
 	r, w := largestRange(p.reads), largestRange(p.writes)
 	if r < 0 || w < 0 || p.reads[r].Bytes != p.writes[w].Bytes {
@@ -204,8 +203,8 @@ func (p *launchPlan) normalizeBackward(input, gradient, result, mean, deviation 
 	}
 }
 
-// addIndex moves rows of the longest input to the longest output, in an order without a pattern. The operator's index
-// tensor has no real indices and is only read; its length determines the length of rows.
+// addIndex adds a launch that copies rows of the longest input to the longest output in a pseudo-random order. The
+// operator's index tensor has no values; it is only read, and its length determines the length of rows.
 func (p *launchPlan) addIndex() {
 	r, w := largestRange(p.reads), largestRange(p.writes)
 	if r < 0 || w < 0 {
@@ -224,8 +223,8 @@ func (p *launchPlan) addIndex() {
 	consumeRange(p.writes, w, rows*rowBytes)
 }
 
-// indexedRow returns the length of the rows in which the given bytes are moved, each with an index of 8 bytes. Without
-// an input that can be the indices, it is a guess.
+// indexedRow returns the row length for which the given bytes have one 8-byte index per row. If no input can be the
+// index tensor, it returns a default.
 func (p *launchPlan) indexedRow(table int, bytes int64) int64 {
 	const index, guess = 8, 256
 	for i, r := range p.reads {
@@ -237,7 +236,7 @@ func (p *launchPlan) indexedRow(table int, bytes int64) int64 {
 	return guess
 }
 
-// coprimeStep returns a large step that visits all n rows before it returns to the first.
+// coprimeStep returns a large step without a common divisor with n, so that n steps modulo n reach every row once.
 func coprimeStep(n int64) int64 {
 	for _, prime := range []int64{1_000_003, 1_000_033, 1_000_037} {
 		if n%prime != 0 {
@@ -247,8 +246,8 @@ func coprimeStep(n int64) int64 {
 	return 1
 }
 
-// update processes tensors in parallel lists, as foreach optimizers do: output i has input i of each list. Others
-// are streams.
+// update adds launches over lists of tensors, as in foreach optimizers: output i is computed from input i of each list.
+// Ranges without a counterpart are only read or written.
 func (p *launchPlan) update() {
 	tensors := len(p.writes)
 	if tensors == 0 || len(p.reads)%tensors != 0 {

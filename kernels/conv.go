@@ -3,21 +3,22 @@ package kernels
 import "math/bits"
 
 // Conv is a two-dimensional convolution, with kernels for its output and both gradients. Channels come last: images are
-// [image][y][x][channel], weights [output channel][y][x][input channel]. F16, and BF16 and TF32 from compute capability
-// 8.0 on, run on tensor cores. Addresses, and the channels of a group on either side, are multiples of 16 bytes.
+// [image][y][x][channel], weights [output channel][y][x][input channel]. F16 runs on tensor cores, and from compute
+// capability 8.0 on also BF16 and TF32. Addresses, and the sizes of a group's input and output channels, are multiples
+// of 16 bytes.
 type Conv struct {
 	Type Type
-	// TF32 is as in [GEMM].
+	// TF32 is the same as in [GEMM].
 	TF32                  bool
 	Input, Weight, Output uint64
 	// Channels and OutChannels are totals over all groups.
 	Images, Height, Width, Channels, OutChannels, Groups int64
-	// TapsY and TapsX are the extent of the weights.
+	// TapsY and TapsX are the height and width of the filters.
 	TapsY, TapsX         int64
 	StrideY, StrideX     int64
 	PadY, PadX           int64
 	DilationY, DilationX int64
-	// Scale multiplies the result; zero is one.
+	// Scale multiplies the result; zero means one.
 	Scale float64
 }
 
@@ -37,7 +38,7 @@ var (
 	convWeight  = forProducts("conv_weight")
 )
 
-// Forward computes Output from Input and Weight.
+// Forward returns the launch that computes Output from Input and Weight.
 func (k Conv) Forward(capability int) Launch {
 	p := product{m: k.positions(), n: k.OutChannels / k.Groups, k: k.taps() * k.Channels / k.Groups, batch: k.Groups}
 	l := k.launch(&convForward, p, capability)
@@ -45,7 +46,7 @@ func (k Conv) Forward(capability int) Launch {
 	return l
 }
 
-// InputGradient computes Input, as a gradient, from Output's and Weight.
+// InputGradient returns the launch that computes Input, as a gradient, from Output (its gradient) and Weight.
 func (k Conv) InputGradient(capability int) Launch {
 	p := product{
 		m: k.Images * k.Height * k.Width, n: k.Channels / k.Groups, k: k.taps() * k.OutChannels / k.Groups,
@@ -56,7 +57,7 @@ func (k Conv) InputGradient(capability int) Launch {
 	return l
 }
 
-// WeightGradient computes Weight, as a gradient, from Output's and Input.
+// WeightGradient returns the launch that computes Weight, as a gradient, from Output (its gradient) and Input.
 func (k Conv) WeightGradient(capability int) Launch {
 	p := product{m: k.OutChannels / k.Groups, n: k.taps() * k.Channels / k.Groups, k: k.positions(), batch: k.Groups}
 	l := k.launch(&convWeight, p, capability)
@@ -73,15 +74,15 @@ func (k Conv) weightBytes() int64 {
 	return k.OutChannels * k.taps() * (k.Channels / k.Groups) * k.Type.Size()
 }
 
-// visitedInput returns the bytes of the input that at least one window contains. Long strides skip pixels, and the last
-// windows may end before the image.
+// visitedInput returns the number of input bytes that some window contains. Long strides skip pixels, and the last
+// window may end before the image does.
 func (k Conv) visitedInput() int64 {
 	rows := coveredExtent(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
 	columns := coveredExtent(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
 	return k.Images * rows * columns * k.Channels * k.Type.Size()
 }
 
-// coveredExtent returns the number of pixels along one side that at least one window contains.
+// coveredExtent returns the number of pixels along one dimension that some window contains.
 func coveredExtent(in, taps, stride, pad, dilation int64) int64 {
 	out := outExtent(in, taps, stride, pad, dilation)
 	if dilation == 1 && taps >= stride {
@@ -100,14 +101,14 @@ func coveredExtent(in, taps, stride, pad, dilation int64) int64 {
 	return count
 }
 
-// visitedOutput returns the output bytes that depend on some pixel: all, unless whole windows lie in the padding.
+// visitedOutput returns the number of output bytes whose window contains a pixel, and not only padding.
 func (k Conv) visitedOutput() int64 {
 	rows := insideExtent(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
 	columns := insideExtent(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
 	return k.Images * rows * columns * k.OutChannels * k.Type.Size()
 }
 
-// insideExtent returns the number of windows along one side that contain at least one pixel.
+// insideExtent returns the number of windows along one dimension that contain a pixel, and not only padding.
 func insideExtent(in, taps, stride, pad, dilation int64) int64 {
 	out := outExtent(in, taps, stride, pad, dilation)
 	if dilation == 1 && pad < taps {
@@ -150,8 +151,9 @@ func (k Conv) launch(names *productNames, p product, capability int) Launch {
 	return p.launch(name, e, p.appendArgs(args))
 }
 
-// divisor prepares division of numbers below 2^31 by d (Divisor of conv.cu) as a multiplication, an addition and a
-// shift. Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figure 4.1.
+// divisor returns d as the argument with which kernels divide numbers below 2^31 by d: by a multiplication, an addition
+// and a shift (Divisor of conv.cu; Granlund and Montgomery, "Division by Invariant Integers using Multiplication",
+// figure 4.1).
 func divisor(d int64) uint64 {
 	if d <= 1 {
 		return 1 // n*1>>32 + n

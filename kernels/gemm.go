@@ -7,44 +7,45 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Geometry of the kernels for products (tile.cuh, tensor.cuh, cores.cuh).
+// Sizes of the kernels for matrix products (tile.cuh, tensor.cuh, cores.cuh).
 const (
 	tileSide = 128
-	// Threads and shared memory of a block. With tensor cores, shared memory holds two stages of 16 KiB, from sm_80 on
-	// three. With CUDA cores it holds two stages of two tiles, each two vectors of the type deep, with lines four
-	// floats longer than a tile.
+	// Threads and shared memory of a block. With tensor cores, shared memory holds two stages of 16 KiB, or three from
+	// sm_80 on. With CUDA cores, it holds two stages of two tiles. A tile is two vectors deep, and its lines are padded
+	// by four floats.
 	tensorThreads = 128
 	stageBytes    = 16 << 10
 	coreThreads   = 256
-	// The number of floats of a partial sum, which a block stores for the block that adds up its tile.
+	// tileFloats is the number of floats of a partial result, which one block stores and another block adds to its
+	// tile.
 	tileFloats = tileSide * tileSide
-	// The smallest depth for which an additional block shares a tile.
+	// leastShareDepth is the smallest depth for which several blocks share a tile.
 	leastShareDepth = 512
 )
 
-// Matrix is a batch of matrices with dense rows. Row is the distance between the
-// beginnings of rows and Batch that between matrices, in elements.
+// Matrix is a batch of matrices with dense rows. Row is the distance between the starts of rows, Batch the distance
+// between matrices, in elements.
 type Matrix struct {
 	Addr       uint64
 	Row, Batch int64
 }
 
-// GEMM is a product of matrices, C = A times B transposed, for each of a batch: A is M by K, B is N by K and C is M by
-// N, in one type, with sums in F32. Rows and matrices of A and B begin at multiples of 16 bytes. F16 runs on tensor
-// cores; BF16 and TF32 run on them from compute capability 8.0 on.
+// GEMM is a batch of matrix products C = A times B transposed. A is M by K, B is N by K, and C is M by N, all of one
+// type; sums are F32. Rows and matrices of A and B start at multiples of 16 bytes. F16 runs on tensor cores, and from
+// compute capability 8.0 on also BF16 and TF32.
 type GEMM struct {
 	Type Type
-	// TF32 lets tensor cores multiply F32, of which they take 10 bits of the mantissa.
+	// TF32 reports whether tensor cores multiply F32, with 10 bits of the mantissa.
 	TF32           bool
 	A, B, C        Matrix
 	M, N, K, Batch int64
-	// Scale multiplies the result; zero is one.
+	// Scale multiplies the result; zero means one.
 	Scale float64
 }
 
 var gemmNames = forProducts("gemm")
 
-// Launch returns the launch for a GPU of the compute capability.
+// Launch returns the kernel launch for a GPU of the compute capability.
 func (k GEMM) Launch(capability int) Launch {
 	size := k.Type.Size()
 	if !wholeVectors(k.A, k.M, k.Batch, size) || !wholeVectors(k.B, k.N, k.Batch, size) {
@@ -66,19 +67,19 @@ func (k GEMM) Launch(capability int) Launch {
 	return l
 }
 
-// wholeVectors reports whether rows can be read in units of 16 bytes.
+// wholeVectors reports whether all rows start at multiples of 16 bytes.
 func wholeVectors(m Matrix, rows, batch, size int64) bool {
 	lanes := vectorBytes / size
 	return m.Addr%vectorBytes == 0 && (m.Row%lanes == 0 || rows <= 1) && (m.Batch%lanes == 0 || batch <= 1)
 }
 
-// appendArgs appends the matrix as arguments of a kernel.
+// appendArgs appends the matrix to a kernel's arguments.
 func (m Matrix) appendArgs(args []uint64) []uint64 {
 	return append(args, m.Addr, uint64(m.Row), uint64(m.Batch))
 }
 
-// visited returns the number of distinct bytes of all matrices. Rows may overlap, and all matrices of a batch may be
-// one; otherwise elements do not overlap.
+// visited returns the number of distinct bytes of all matrices. Rows may overlap, and a batch may consist of one
+// repeated matrix.
 func (m Matrix) visited(rows, depth, batch, size int64) int64 {
 	elements := rows * depth
 	if m.Row < depth && elements > 0 {
@@ -90,7 +91,7 @@ func (m Matrix) visited(rows, depth, batch, size int64) int64 {
 	return elements * batch * size
 }
 
-// An engine is one of the two ways to compute products: on tensor cores or on CUDA cores.
+// An engine describes the kernels for products that run on tensor cores, or those on CUDA cores.
 type engine struct {
 	threads, shared uint32
 }
@@ -100,8 +101,7 @@ func cudaCoreEngine(t Type) engine {
 	return engine{coreThreads, uint32(2 * 2 * (2 * vectorBytes / t.Size()) * (tileSide + 4) * 4)}
 }
 
-// engineFor returns the engine for a type: tensor cores or CUDA cores, as Engine of product.cuh does in the module for
-// the GPU.
+// engineFor returns the engine for a type on a GPU, as Engine of product.cuh chooses it.
 func engineFor(t Type, tf32 bool, capability int) engine {
 	switch {
 	case capability >= 80 && (t != F32 || tf32):
@@ -112,7 +112,7 @@ func engineFor(t Type, tf32 bool, capability int) engine {
 	return cudaCoreEngine(t)
 }
 
-// productNames are a product's kernels: for each type, and for F32 on tensor cores.
+// productNames holds the names of a product's kernels: for each type, and for TF32.
 type productNames struct {
 	typedNames
 	tf32 string
@@ -120,7 +120,7 @@ type productNames struct {
 
 func forProducts(prefix string) productNames { return productNames{forTypes(prefix), prefix + "_tf32"} }
 
-// choose returns the kernel for a type on a GPU of the compute capability.
+// choose returns the name and the engine of the kernel for a type on a GPU.
 func (n *productNames) choose(t Type, tf32 bool, capability int) (string, engine) {
 	e := engineFor(t, tf32, capability)
 	if t == F32 && e != cudaCoreEngine(t) {
@@ -129,14 +129,14 @@ func (n *productNames) choose(t Type, tf32 bool, capability int) (string, engine
 	return n.typedNames[t], e
 }
 
-// A product is the grid of a matrix product: how its blocks cover the tiles of the result.
+// A product describes how the blocks of a matrix product cover the tiles of the result.
 type product struct {
 	m, n, k, batch, splits int64
 	scale                  float64 // of the result; zero is one
 }
 
-// chooseSplits divides the depth of a tile among several blocks if there are few tiles and the depth is large. Their
-// sums must fit the module's scratch memory.
+// chooseSplits divides the depth of each tile among several blocks if there are few tiles and the depth is large. The
+// blocks' partial sums must fit the module's scratch memory.
 func (p *product) chooseSplits() {
 	if p.k >= 1<<30 || p.m >= 1<<30 || p.n >= 1<<30 || p.batch >= 1<<30 {
 		panic("kernels: a product with a side of 2^30 or more")
@@ -155,8 +155,8 @@ func (p *product) appendArgs(args []uint64) []uint64 {
 		math.Float64bits(cmp.Or(p.scale, 1)))
 }
 
-// batchBlocks returns the second extent of a grid over a batch, at most the 65535 that CUDA
-// allows; the third extent multiplies it where the batch is larger.
+// batchBlocks returns the y size of a grid over a batch: CUDA allows at most 65535, so the z size multiplies it for
+// larger batches.
 func batchBlocks(batch int64) uint32 { return uint32(min(max(batch, 1), 65535)) }
 
 func (p *product) launch(name string, e engine, args []uint64) Launch {

@@ -1,9 +1,9 @@
-// Package kernels is the work that vprof gives a GPU: kernels in CUDA C, the PTX and the cubins made from them (make
-// kernels), and one Go type per kernel that describes its arguments and turns into a [Launch]. Everything here is
-// arithmetic over addresses; the device starts launches.
+// Package kernels holds the kernels that vprof runs on a GPU in place of PyTorch's: CUDA C sources, PTX and cubins
+// compiled from them (make kernels), and one Go type per kernel that describes its arguments and returns a [Launch].
+// The package only computes arguments; package device/cuda launches the kernels.
 //
-// A module holds all kernels. Besides its code it takes 8 MiB of device memory, where blocks of one launch leave
-// partial results for each other: launches of a module must run one at a time, as on one stream.
+// A module holds all kernels. Besides its code it uses 8 MiB of device memory, where the blocks of a launch exchange
+// partial results. Launches of a module must therefore run one at a time, as on one stream.
 package kernels
 
 import (
@@ -19,39 +19,39 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Launch is one start of a kernel.
+// Launch holds the arguments of a kernel launch.
 type Launch struct {
 	// Name is the name of the kernel in the module.
 	Name        string
 	Grid, Block [3]uint32
-	// Shared is the dynamic shared memory in bytes. A kernel takes more than
-	// 48 KiB only after cuFuncSetAttribute allowed it MaxShared.
+	// Shared is the size of dynamic shared memory in bytes. If it exceeds 48 KiB, the caller must first set MaxShared
+	// by cuFuncSetAttribute.
 	Shared uint32
-	// Args is the kernel's one parameter, a structure of 8-byte fields: pass cuLaunchKernel one pointer, to the first.
+	// Args is the kernel's only parameter, a structure of 8-byte fields: pass cuLaunchKernel one pointer, to the first
+	// field.
 	Args []uint64
-	// Reads and Writes are the bytes of device memory that the kernel visits,
-	// each counted once, and FLOPs its operations, a multiply-add being two.
+	// Reads and Writes are the numbers of distinct bytes of device memory that the kernel reads and writes. FLOPs is
+	// its number of operations; a multiply-add counts as two.
 	Reads, Writes, FLOPs int64
-	// RereadBytes is the number of bytes of Reads that an earlier launch, for the same [Work], reads too.
+	// RereadBytes is the part of Reads that an earlier launch for the same [Work] also reads.
 	RereadBytes int64
 }
 
-// MaxShared is the largest [Launch.Shared], in bytes. Every GPU grants it without cuFuncSetAttribute.
+// MaxShared is the largest [Launch.Shared], in bytes, which every GPU allows without cuFuncSetAttribute.
 const MaxShared = 48 << 10
 
-// MinCapability is the lowest compute capability, times ten, that there are kernels for.
+// MinCapability is the lowest compute capability, times ten, that has kernels.
 const MinCapability = 70
 
-// The modules, each kind in one archive: they differ little, and compress together to half of what they take alone.
-//
+// The modules, PTX and cubins in one archive each. They differ little, so compressed together they take half the space.
 //go:embed ptx/modules.tar.xz
 var packedPTX []byte
 
 //go:embed cubin/modules.tar.xz
 var packedCubins []byte
 
-// A source is a module, which a process decompresses once. It does not use sync.OnceValue, so that the linker can drop
-// the files from a program without a CUDA device.
+// A source is a module, which a process decompresses once. It does not use sync.OnceValue, so that the linker can omit
+// the archives from a program without a CUDA device.
 type source struct {
 	once sync.Once
 	text string
@@ -65,7 +65,7 @@ func (s *source) unpacked(archive []byte, name string) string {
 var ptxSM70, ptxSM75, ptxSM80 source
 
 // PTX returns the module for GPUs of a compute capability times ten, such as 86; empty below [MinCapability]. The
-// driver compiles it for the GPU. Its PTX version, 7.8, needs driver 520 or newer.
+// driver compiles the module. Its PTX version, 7.8, requires driver 520 or newer.
 func PTX(capability int) string {
 	switch {
 	case capability >= 80:
@@ -78,7 +78,7 @@ func PTX(capability int) string {
 	return ""
 }
 
-// cubins are the modules for architectures that there are cubins for, the newest first.
+// cubins are the compiled modules by architecture, the newest first.
 var cubins = [...]struct {
 	capability int
 	source
@@ -110,16 +110,16 @@ func unpack(archive []byte, name string) string {
 	panic("kernels: " + name + " is damaged: " + err.Error())
 }
 
-// Range is a stretch of device memory.
+// Range is a range of device memory.
 type Range struct {
 	Addr  uint64
 	Bytes int64
 }
 
-// Type is the format of a tensor's elements. Arithmetic is in F32 throughout.
+// Type is the element type of a tensor. All arithmetic is in F32.
 type Type uint8
 
-// The types.
+// The element types.
 const (
 	F32 Type = iota
 	F16
@@ -144,7 +144,7 @@ func (t Type) String() string {
 	return "unknown"
 }
 
-// typedNames are the names of a kernel that exists for every type.
+// typedNames holds the names of a kernel by element type.
 type typedNames [numTypes]string
 
 func forTypes(prefix string) typedNames {
@@ -158,7 +158,7 @@ func forTypes(prefix string) typedNames {
 // threadsPerBlock is the default block size of kernels.
 const threadsPerBlock = 256
 
-// vectorBytes is the widest access of a thread.
+// vectorBytes is the largest number of bytes that a thread reads at once.
 const vectorBytes = 16
 
 // newLaunch returns a launch of blocks with the default number of threads.
@@ -172,7 +172,7 @@ func newLaunch(name string, blocks int64, shared uint32, args []uint64) Launch {
 	}
 }
 
-// blocksFor returns the number of blocks that cover n bytes, if each thread takes the given number of vectors.
+// blocksFor returns the number of blocks that cover n bytes if each thread processes the given number of vectors.
 func blocksFor(n int64, vectorsPerThread int64) int64 {
 	return ceil.Div(n, vectorBytes*threadsPerBlock*vectorsPerThread)
 }

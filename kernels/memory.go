@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Fill writes a pattern that is determined by a seed and each byte's position.
+// Fill writes a pattern that a seed and the position of each byte determine.
 type Fill struct {
 	To   Range
 	Seed uint64
@@ -19,7 +19,7 @@ func (k Fill) Launch() Launch {
 	return l
 }
 
-// Verify compares memory with the pattern of a [Fill] of the same length.
+// Verify compares memory with the pattern that a [Fill] of the same length writes.
 type Verify struct {
 	Of   Range
 	Seed uint64
@@ -28,14 +28,14 @@ type Verify struct {
 	Result uint64
 }
 
-// Launch returns the launch. Result is written only if something differs.
+// Launch returns the kernel launch. The kernel writes Result only if something differs.
 func (k Verify) Launch() Launch {
 	l := newLaunch("verify", blocksFor(k.Of.Bytes, 4), 0, []uint64{k.Of.Addr, uint64(k.Of.Bytes), k.Seed, k.Result})
 	l.Reads = k.Of.Bytes
 	return l
 }
 
-// Copy copies bytes between ranges of one length that do not overlap.
+// Copy copies bytes between two ranges of equal length that do not overlap.
 type Copy struct{ From, To Range }
 
 // Launch returns the launch.
@@ -47,7 +47,7 @@ func copyLaunch(name string, from, to Range, blocks int64) Launch {
 	return l
 }
 
-// Cast converts elements from F32 to a type of 16 bits or back.
+// Cast converts elements from F32 to a 16-bit type or back.
 type Cast struct {
 	FromType, ToType Type
 	From, To         uint64
@@ -72,24 +72,25 @@ func (k Cast) Launch() Launch {
 	return copyLaunch(name, from, to, ceil.Div(k.Elements, 8*threadsPerBlock))
 }
 
-// MaxOperands is the largest number of inputs, and of outputs, that an [Elementwise] takes.
+// MaxOperands is the largest number of inputs, and of outputs, of an [Elementwise].
 const MaxOperands = 8
 
-// Elementwise writes to every output the sum of its inputs, to which Scale and Shift are applied Rounds times. Ranges
-// are read as elements of a type, zeros past their ends; they may differ in length, and end in parts of elements.
+// Elementwise writes to every output the sum of its inputs, after applying x = Scale*x + Shift to it Rounds times.
+// Ranges may differ in length; elements past their ends are read as zero.
 type Elementwise struct {
 	Type          Type
 	Reads, Writes []Range
 	// Rounds of x = Scale*x + Shift.
 	Rounds       int64
 	Scale, Shift float64
-	// Settled brings results between a half and one, with their sign and fraction: see settle in device.cuh.
+	// Settled reports whether results are scaled to between a half and one, with their sign and fraction (settle in
+	// device.cuh).
 	Settled bool
 }
 
 var elementwiseNames = forTypes("elementwise")
 
-// Launch returns the launch. There may be no outputs: the inputs are read all the same.
+// Launch returns the kernel launch. Without outputs, the kernel still reads the inputs.
 func (k Elementwise) Launch() Launch {
 	if len(k.Reads) > MaxOperands || len(k.Writes) > MaxOperands {
 		panic("kernels: elementwise: too many operands")
@@ -110,7 +111,7 @@ func (k Elementwise) Launch() Launch {
 	return l
 }
 
-// bit returns a boolean as a kernel's argument.
+// bit returns a bool as a kernel argument.
 func bit(on bool) uint64 {
 	if on {
 		return 1
@@ -118,7 +119,7 @@ func bit(on bool) uint64 {
 	return 0
 }
 
-// putRanges writes ranges into arguments and returns their bytes: of all, and of the longest.
+// putRanges writes ranges into arguments. It returns the bytes of all ranges and of the longest.
 func putRanges(args []uint64, ranges []Range) (sum, longest int64) {
 	for i, r := range ranges {
 		args[2*i], args[2*i+1] = r.Addr, uint64(r.Bytes)
@@ -128,19 +129,19 @@ func putRanges(args []uint64, ranges []Range) (sum, longest int64) {
 	return sum, longest
 }
 
-// Gather copies rows of a table to a matrix whose rows lie one after the other:
-// row i of the matrix is row Step*i of the table, modulo the table's rows.
+// Gather copies rows of a table to a dense matrix: row i of the matrix is row Step*i of the table, modulo the table's
+// number of rows.
 type Gather struct {
 	// From is the address of the table, To the address of the matrix.
 	From, To uint64
 	Step     int64
-	// Rows is the number of rows copied, at most TableRows. Step and TableRows must
-	// have no common divisor, so that every row is read once.
+	// Rows is the number of copied rows, at most TableRows. Step and TableRows must have no common divisor, so that
+	// each row is read at most once.
 	Rows, TableRows int64
 	RowBytes        int64
 }
 
-// Launch returns the launch. A thread moves 16 bytes, or a single element of short rows.
+// Launch returns the kernel launch. A thread copies 16 bytes, or one element of short rows.
 func (k Gather) Launch() Launch {
 	unit := int64(vectorBytes)
 	for _, element := range []int64{4, 2} {

@@ -6,39 +6,39 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Part is one parameter of an update. Addrs are the addresses of its tensors, one for
-// each parallel list (weight, gradient, moments), and Bytes the size of each of them.
+// Part is a parameter of an update. Addrs are the addresses of its tensors, one per list (weight, gradient, moments),
+// and Bytes is the size of each tensor.
 type Part struct {
 	Bytes int64
 	Addrs []uint64
 }
 
-// The number of words of the table of parts in a kernel's arguments (table_words of optimizer.cu), and the bytes of
-// every list that a block processes.
+// The number of words in the table of parts of a kernel's arguments (table_words of optimizer.cu), and the number of
+// bytes of each list that a block processes.
 const (
 	tableWords = 480
 	chunkBytes = 32 << 10
 )
 
-// MaxParts returns the largest number of parts of a launch over a number of lists.
+// MaxParts returns the largest number of parts of a launch with a number of lists.
 func MaxParts(lists int) int { return tableWords / (2 + lists) }
 
-// Update works on many tensors in one launch. Like [Elementwise], it writes the sum of the lists that it reads, to
-// which Scale and Shift are applied Rounds times.
+// Update updates many tensors in one launch. Like [Elementwise], it writes the sum of the read lists, after applying
+// Scale and Shift Rounds times.
 type Update struct {
 	Type Type
-	// Read and Written have bit l set if list l is.
+	// Read and Written are bit masks of the lists that are read and written: bit l stands for list l.
 	Read, Written uint64
 	Parts         []Part
 	Rounds        int64
 	Scale, Shift  float64
-	// Settled is as in [Elementwise].
+	// Settled is the same as in [Elementwise].
 	Settled bool
 }
 
 var updateNames = forTypes("update")
 
-// Launch returns the launch. There must be parts, at most [MaxParts], all with the same number of lists.
+// Launch returns the kernel launch. There must be one to [MaxParts] parts, all with the same number of lists.
 func (k Update) Launch() Launch {
 	l, sum := updateLaunch(updateNames[k.Type], k.Parts)
 	lists := len(k.Parts[0].Addrs)

@@ -7,9 +7,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// The work that arithmetic limits: products of matrices, and operators that are computed as one.
+// Launches for operators that arithmetic limits: matrix products, and operators that are computed as one.
 
-// matmul multiplies the first two inputs.
+// matmul adds launches for the product of the first two inputs.
 func (p *launchPlan) matmul(w *Work) {
 	if len(p.reads) == 0 || len(p.writes) == 0 {
 		return
@@ -17,9 +17,9 @@ func (p *launchPlan) matmul(w *Work) {
 	p.multiply(0, min(1, len(p.reads)-1), w.M, w.N, w.K, w.Batch)
 }
 
-// suitsTiles reports whether tiles suit a product. A product that leaves most of a tile unused has no kernel: products
-// with a vector, and depthwise convolutions, are limited by memory bandwidth. With tensor cores a larger part may be
-// unused.
+// suitsTiles reports whether the kernel for products, which works in tiles, suits a product. Products with a vector and
+// depthwise convolutions leave most of a tile unused; memory bandwidth limits them. Tensor cores may leave more of a
+// tile unused.
 func (p *launchPlan) suitsTiles(m, n, k, batch int64) bool {
 	if min(m, n, k, batch) <= 0 || max(m, n, k, batch) >= 1<<30 {
 		return false
@@ -33,13 +33,13 @@ func (p *launchPlan) suitsTiles(m, n, k, batch int64) bool {
 	return computed <= wasteful*float64(m)*float64(n)*float64(k)
 }
 
-// productScale returns the scale that keeps the sums of products of random numbers as large as the numbers.
+// productScale returns the scale for which the sums of products of random numbers are as large as the numbers.
 func productScale(depth int64) float64 { return 1 / math.Sqrt(float64(max(depth, 1))) }
 
 func roundDown(a, unit int64) int64 { return a / unit * unit }
 
-// multiply multiplies inputs a and b to the longest output, by a product of m by n, k deep, if the output is of that
-// size, and else by one of its own with as many operations. Inputs may have any size: rows may overlap.
+// multiply adds launches for an m by n product of depth k of inputs a and b into the longest output. If the output has
+// another size, the product has the output's size and as many operations. Rows of inputs of other sizes overlap.
 func (p *launchPlan) multiply(a, b int, m, n, k, batch int64) {
 	w := largestRange(p.writes)
 	out := p.elements(p.writes[w]) / max(batch, 1)
@@ -73,8 +73,8 @@ func (p *launchPlan) multiply(a, b int, m, n, k, batch int64) {
 	consumeRange(p.writes, w, l.Writes)
 }
 
-// operand lays matrices over a range so that they cover it from its beginning without a gap, as far as they reach. It
-// returns false if a row does not fit.
+// operand returns matrices that cover a range from its start without gaps, as far as they reach; false if a row does
+// not fit.
 func (p *launchPlan) operand(r Range, rows, depth, batch int64) (Matrix, bool) {
 	lanes := vectorBytes / p.t.Size()
 	whole := p.elements(r)
@@ -84,7 +84,7 @@ func (p *launchPlan) operand(r Range, rows, depth, batch int64) (Matrix, bool) {
 	}
 	m.Row = roundDown(depth, lanes)
 	if rows > 1 {
-		// Rows are as far apart as the range allows for all matrices.
+		// The distance between rows is as large as the range allows for all matrices.
 		m.Row = min(m.Row, roundDown((max(whole/batch, depth)-depth)/(rows-1), lanes))
 	}
 	if batch > 1 {
@@ -94,8 +94,8 @@ func (p *launchPlan) operand(r Range, rows, depth, batch int64) (Matrix, bool) {
 	return m, true
 }
 
-// extent returns the number of elements from the first to past the last of all
-// matrices, which is as many as are visited if they leave no gaps.
+// extent returns the number of elements from the first one to the end of the last matrix: all are read if there are no
+// gaps.
 func (m Matrix) extent(rows, depth, batch int64) int64 {
 	return (batch-1)*m.Batch + (rows-1)*m.Row + depth
 }
@@ -131,18 +131,18 @@ func (p *launchPlan) convolve(w *Work) {
 
 func (p *launchPlan) fits(r Range, elements int64) bool { return r.Bytes == elements*p.t.Size() }
 
-// A convolution is its sizes, per group, and the memory of its operands.
+// A convolution holds the sizes of a convolution per group, and the memory of its operands.
 type convolution struct {
 	filters, positions, taps, groups int64
 	window                           program.Window
 	input, weight, output            Range
 }
 
-// patchBytes is the largest input of a launch. The kernel counts from the input by 16 bytes, in
-// 32 bits with a sign: up to 32 GiB, windows that begin before it or end behind it included.
+// patchBytes is the largest input of a launch in bytes. The kernel computes offsets in units of 16 bytes as signed
+// 32-bit numbers: up to 32 GiB, including windows that start before the input or end after it.
 const patchBytes = 16 << 30
 
-// convolveForward computes the output, a launch for as many images as one may have.
+// convolveForward adds launches for the output, each for as many images as patchBytes allows.
 func (p *launchPlan) convolveForward(c convolution) bool {
 	k, ok := p.geometry(c)
 	if !ok || k.inputBytes()/k.Images > patchBytes {
@@ -161,8 +161,8 @@ func (p *launchPlan) convolveForward(c convolution) bool {
 	return true
 }
 
-// convolveInput computes the gradient of the input. With a stride the kernel would multiply zeros between the
-// positions, which PyTorch's operator does not do.
+// convolveInput adds launches for the gradient of the input. With a stride it adds none, because the kernel would
+// multiply zeros between the positions, which PyTorch's operator does not do.
 func (p *launchPlan) convolveInput(c convolution) bool {
 	k, ok := p.geometry(c)
 	ok = ok && k.StrideY == 1 && k.StrideX == 1 &&
@@ -181,22 +181,23 @@ func (p *launchPlan) convolveWeight(c convolution) bool {
 	return ok
 }
 
-// countVisited adds a launch that visits the first bytes of the first two inputs and of the first output.
+// countVisited adds a launch that reads the first bytes of the first two inputs and writes the first bytes of the first
+// output.
 func (p *launchPlan) countVisited(l Launch, first, second, out int64) {
 	p.add(l)
 	p.markVisited(first, second, out)
 }
 
-// markVisited takes the first bytes of the first two inputs and of the first output.
+// markVisited marks the first bytes of the first two inputs and of the first output as visited.
 func (p *launchPlan) markVisited(first, second, out int64) {
 	consumeRange(p.reads, 0, first)
 	consumeRange(p.reads, 1, second)
 	consumeRange(p.writes, 0, out)
 }
 
-// geometry returns the convolution that a kernel can compute: the given one or, if its windows skip pixels or its
-// geometry is unknown, one over a row of pixels. There is none if channels are not multiples of 16 bytes, or if most of
-// a tile would be unused.
+// geometry returns a convolution that a kernel can compute: the given one or, if its windows skip pixels or its
+// geometry is unknown, one over a single row of pixels. ok is false if channels are not multiples of 16 bytes, or if
+// most of a tile would be unused.
 func (p *launchPlan) geometry(c convolution) (Conv, bool) {
 	lanes := vectorBytes / p.t.Size()
 	if !p.suitsTiles(c.positions, c.filters, c.taps, c.groups) || c.filters%lanes != 0 ||
@@ -209,8 +210,8 @@ func (p *launchPlan) geometry(c convolution) (Conv, bool) {
 	return p.overRow(c)
 }
 
-// overImages returns the convolution with its own geometry, channels last. Every pixel lies under some window, and
-// every window over some pixel, so that all memory is visited.
+// overImages returns the convolution over images, channels last, if every window contains a pixel and every pixel is in
+// a window, so that all memory is read.
 func (p *launchPlan) overImages(c convolution) (k Conv, ok bool) {
 	w := c.window
 	if w.Images == 0 || c.taps%(w.TapsY*w.TapsX) != 0 {
@@ -228,9 +229,9 @@ func (p *launchPlan) overImages(c convolution) (k Conv, ok bool) {
 		k.inputBytes() == c.input.Bytes && k.visitedInput() == c.input.Bytes && k.visitedOutput() == k.outputBytes()
 }
 
-// overRow returns a convolution over a single row of pixels with the same sizes, and so the same traffic and
-// arithmetic. It visits the input's first pixels, as many as lie under a filter. There is none if no number of taps
-// fits.
+// overRow returns a convolution over a single row of pixels with the same sizes, and thus the same traffic and
+// arithmetic. It reads the first pixels of the input, as many as a filter covers. ok is false if no number of taps
+// matches.
 func (p *launchPlan) overRow(c convolution) (k Conv, ok bool) {
 	size := p.t.Size()
 	lanes := vectorBytes / size

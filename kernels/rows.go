@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Softmax computes a softmax along each row of a matrix whose rows lie one after the other.
+// Softmax computes the softmax of each row of a dense matrix.
 type Softmax struct {
 	Type          Type
 	Input, Output uint64
@@ -15,7 +15,7 @@ type Softmax struct {
 
 var softmaxNames = forTypes("softmax")
 
-// Launch returns the launch, with five operations for each element: compare, subtract, exponentiate, add, scale.
+// Launch returns the kernel launch. It counts five operations per element: compare, subtract, exponentiate, add, scale.
 func (k Softmax) Launch() Launch {
 	l, team := rowsLaunch(softmaxNames[k.Type], k.Type, k.Rows, k.Columns)
 	l.Args = []uint64{k.Input, k.Output, 0, uint64(k.Rows), uint64(k.Columns), uint64(team)}
@@ -24,8 +24,8 @@ func (k Softmax) Launch() Launch {
 	return l
 }
 
-// SoftmaxBackward computes the gradient of a [Softmax]'s input, Result, from its
-// output and the output's gradient. Result may be the same as Gradient.
+// SoftmaxBackward computes Result, the gradient of a [Softmax]'s input, from the softmax's output and its gradient.
+// Result may be the same range as Gradient.
 type SoftmaxBackward struct {
 	Type                     Type
 	Output, Gradient, Result uint64
@@ -34,7 +34,7 @@ type SoftmaxBackward struct {
 
 var softmaxBackwardNames = forTypes("softmax_backward")
 
-// Launch returns the launch, which counts four operations for each element.
+// Launch returns the kernel launch, which counts four operations per element.
 func (k SoftmaxBackward) Launch() Launch {
 	l, team := rowsLaunch(softmaxBackwardNames[k.Type], k.Type, k.Rows, k.Columns)
 	l.Args = []uint64{k.Output, k.Result, k.Gradient, uint64(k.Rows), uint64(k.Columns), uint64(team)}
@@ -43,13 +43,14 @@ func (k SoftmaxBackward) Launch() Launch {
 	return l
 }
 
-// Normalize brings each row of a matrix to mean 0 and variance 1, then scales and shifts its columns.
+// Normalize normalizes each row of a matrix to mean 0 and variance 1, and then scales and shifts its columns.
 type Normalize struct {
 	Type          Type
 	Input, Output uint64
-	// Weight and Bias have a number for each column; 0 for none.
+	// Weight and Bias are the addresses of one number per column; 0 means none.
 	Weight, Bias uint64
-	// Mean and Deviation receive the mean and the reciprocal of the standard deviation of each row, in F32; 0 for none.
+	// Mean and Deviation are the addresses to which the mean and the reciprocal standard deviation of each row are
+	// written in F32; 0 means none.
 	Mean, Deviation uint64
 	Rows, Columns   int64
 	Epsilon         float64
@@ -57,7 +58,7 @@ type Normalize struct {
 
 var normalizeNames = forTypes("normalize")
 
-// Launch returns the launch, which counts eight operations for each element.
+// Launch returns the kernel launch, which counts eight operations per element.
 func (k Normalize) Launch() Launch {
 	l, team := rowsLaunch(normalizeNames[k.Type], k.Type, k.Rows, k.Columns)
 	l.Args = []uint64{
@@ -71,8 +72,8 @@ func (k Normalize) Launch() Launch {
 	return l
 }
 
-// ofColumns returns the bytes of an operand with one number for each column, zero for a missing operand; ofRows of an
-// operand with one for each row.
+// ofColumns returns the size of an operand with one number per column, ofRows with one per row; zero for a missing
+// operand.
 func (k Normalize) ofColumns(addr uint64) int64 {
 	if addr == 0 || k.Rows == 0 {
 		return 0
@@ -87,8 +88,8 @@ func (k Normalize) ofRows(addr uint64) int64 {
 	return k.Rows * F32.Size()
 }
 
-// NormalizeBackward computes the gradient of a [Normalize]'s input, Result, from the normalization's input, the mean
-// and deviation that it wrote, and the gradient of its output.
+// NormalizeBackward computes Result, the gradient of a [Normalize]'s input, from the input, the mean and deviation that
+// the normalization wrote, and the gradient of its output.
 type NormalizeBackward struct {
 	Type                    Type
 	Input, Gradient, Result uint64
@@ -99,7 +100,7 @@ type NormalizeBackward struct {
 
 var normalizeBackwardNames = forTypes("normalize_backward")
 
-// Launch returns the launch, which counts fourteen operations for each element.
+// Launch returns the kernel launch, which counts fourteen operations per element.
 func (k NormalizeBackward) Launch() Launch {
 	l, team := rowsLaunch(normalizeBackwardNames[k.Type], k.Type, k.Rows, k.Columns)
 	l.Args = []uint64{
@@ -113,7 +114,7 @@ func (k NormalizeBackward) Launch() Launch {
 	return l
 }
 
-// rowsLaunch returns a launch with a warp for each row, or a block if rows are long, and its number of threads.
+// rowsLaunch returns a launch with a warp per row, or a block per long row, and its number of threads.
 func rowsLaunch(name string, t Type, rows, columns int64) (Launch, int64) {
 	const warp, longest = 32, 4096 // bytes: eight vectors a lane
 	team := int64(warp)
@@ -131,10 +132,11 @@ const (
 	scratchTickets = 4096
 )
 
-// maxUsefulBlocks keeps the multiprocessors of the largest GPU busy: 170 of them, several blocks each.
+// maxUsefulBlocks is enough blocks to keep the largest GPU of the catalog busy: several for each of its 170
+// multiprocessors.
 const maxUsefulBlocks = 1024
 
-// ReduceRows sums each row of a matrix whose rows lie one after the other.
+// ReduceRows sums each row of a dense matrix.
 type ReduceRows struct {
 	Type          Type
 	From, To      uint64
@@ -143,7 +145,7 @@ type ReduceRows struct {
 
 var reduceRowsNames = forTypes("reduce_rows")
 
-// Launch returns the launch. If a GPU has room for more blocks than there are rows, several blocks share a row.
+// Launch returns the kernel launch. If a GPU can run more blocks than there are rows, several blocks share a row.
 func (k ReduceRows) Launch() Launch {
 	const leastShare = 8192 // elements a block, to be worth its start
 	splits := int64(1)
@@ -163,7 +165,7 @@ type ReduceColumns ReduceRows
 
 var reduceColumnsNames = forTypes("reduce_columns")
 
-// Launch returns the launch. A thread sums 16 bytes of columns over all rows.
+// Launch returns the kernel launch. A thread sums 16 bytes of each row.
 func (k ReduceColumns) Launch() Launch {
 	l := newLaunch(reduceColumnsNames[k.Type], blocksFor(k.Columns*k.Type.Size(), 1), 0,
 		[]uint64{k.From, k.To, uint64(k.Rows), uint64(k.Columns), 1})

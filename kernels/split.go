@@ -7,9 +7,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Split divides a product, a convolution or attention into consecutive works of at most so many operations each: a GPU
-// that also drives a display ends kernels that take longer than a second or two. The parts are equal numbers of
-// matrices, images or rows; work that cannot be divided so, or is of another kind, stays whole.
+// Split divides a product, a convolution or attention into consecutive works with at most that many operations each,
+// because a GPU with a display stops kernels that run longer than a second or two. Each part has an equal number of
+// matrices, images or rows. Work that cannot be divided this way, or is of another kind, stays whole.
 func (w *Work) Split(most int64) []Work {
 	whole := []Work{*w}
 	if most <= 0 || w.FLOPs <= most || len(w.Reads) < 2 || len(w.Writes) == 0 {
@@ -27,14 +27,13 @@ func (w *Work) Split(most int64) []Work {
 	return whole
 }
 
-// workShare is work that several launches divide among them, at least a given number of launches.
+// workShare is work that is divided into at least a given number of parts.
 type workShare struct {
 	work        *Work
 	least, size int64
 }
 
-// parts returns the smallest number of parts, not below the least and not far above it, that
-// all sizes can be shared out to; one if there is none.
+// parts returns the smallest number of parts, not far above the minimum, that divides all sizes; one if there is none.
 func (s *workShare) parts(sizes ...int64) int64 {
 	for n := s.least; n <= min(sizes[0], 8*s.least); n++ {
 		if !slices.ContainsFunc(sizes, func(size int64) bool { return size%n != 0 }) {
@@ -44,14 +43,14 @@ func (s *workShare) parts(sizes ...int64) int64 {
 	return 1
 }
 
-// matmul shares out matrices, or the rows of one.
+// matmul divides the matrices of a batch, or the rows of a single matrix.
 func (s *workShare) matmul() []Work {
 	w := s.work
 	if w.Batch > 1 {
 		n := s.parts(w.Batch)
 		return s.divide(n, func(part *Work) { part.Batch /= n }, true)
 	}
-	// Rows begin at multiples of 16 bytes, so that parts do.
+	// Rows start at multiples of 16 bytes, so the parts do, too.
 	n := s.parts(w.M)
 	if w.Reads[0].Bytes != w.M*w.K*s.size || w.M/n*w.K*s.size%vectorBytes != 0 {
 		n = 1
@@ -59,7 +58,7 @@ func (s *workShare) matmul() []Work {
 	return s.divide(n, func(part *Work) { part.M /= n }, false)
 }
 
-// convolution divides images. If the second input is the weight, all parts read all of it.
+// convolution divides the images. If the second input is the weight, every part reads the whole weight.
 func (s *workShare) convolution() []Work {
 	w := s.work
 	n := s.parts(max(w.Window.Images, 1))
@@ -88,8 +87,8 @@ func (s *workShare) attention() []Work {
 	return s.divide(n, func(part *Work) { part.Batch /= n }, true)
 }
 
-// divide makes n parts, each smaller in one size. Either all ranges are divided, or only the first input and output,
-// and all parts read the second input. A remainder goes to the first part.
+// divide returns n parts, made by smaller, which reduces one size. With all set, all ranges are divided; otherwise only
+// the first input and the output, and every part reads the whole second input. The first part includes the remainder.
 func (s *workShare) divide(n int64, smaller func(*Work), all bool) []Work {
 	w := s.work
 	even := func(r Range) bool { return r.Bytes%(n*vectorBytes) == 0 }

@@ -6,23 +6,25 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Work is the work of one operator: its arithmetic, and the memory that it reads and writes. [Work.Append] finds
-// launches with that traffic and that arithmetic over that memory. The results mean nothing, but take as long.
+// Work is the work of one operator: its operations, and the memory that it reads and writes. [Work.Append] returns
+// launches with the same operations and the same traffic over that memory. Their results are meaningless, but they take
+// the time of PyTorch's kernels.
 type Work struct {
 	Kind      program.Work
 	Precision program.Precision
-	// FLOPs counts a multiply-add as two.
+	// FLOPs is the number of operations; a multiply-add counts as two.
 	FLOPs int64
-	// M, N, K and Batch are the product of matrices that a product, a convolution or attention amounts to. A
-	// normalization has M groups with a mean each, in Batch stretches of N elements; zero if that is not known.
+	// M, N, K and Batch are the sizes of the matrix product to which a product, a convolution or attention is
+	// equivalent. A normalization has M groups, each with its own mean, and each consists of Batch ranges of N
+	// elements. Zero means unknown.
 	M, N, K, Batch int64
-	// Window is the geometry of a convolution in two dimensions, zero for other operations.
+	// Window is the geometry of a two-dimensional convolution; zero for other operators.
 	Window        program.Window
 	Reads, Writes []Range
 }
 
-// elementType returns the element type whose kernels do the arithmetic of a precision. FP64
-// has no kernels; F32 takes its place, with as many operations at a higher speed.
+// elementType returns the element type of the kernels for a precision. FP64 has no kernels; F32 replaces it, with as
+// many operations at a higher speed.
 func elementType(p program.Precision) Type {
 	switch p {
 	case program.FP16:
@@ -33,9 +35,9 @@ func elementType(p program.Precision) Type {
 	return F32
 }
 
-// Append appends to launches the launches of this work, for a GPU of a compute capability times ten. Together they read
-// and write every byte of the work's ranges. Their operations equal the work's FLOPs for a product whose output has the
-// size that M, N and Batch give, and are nearly as many for other work.
+// Append appends launches for the work on a GPU of a compute capability times ten. Together they read and write every
+// byte of the work's ranges. Their operations equal the work's FLOPs for a product whose output has the size that M, N
+// and Batch give, and are nearly as many for other work.
 func (w *Work) Append(launches []Launch, capability int) []Launch {
 	var buffers [2][8]Range
 	p := launchPlan{
@@ -49,7 +51,7 @@ func (w *Work) Append(launches []Launch, capability int) []Launch {
 	switch w.Kind {
 	case program.Copy, program.AllGather, program.ReduceScatter, program.AllReduce, program.Broadcast, program.Send,
 		program.Receive:
-		// A GPU that is alone copies what ranks would exchange.
+		// On a single GPU, a copy replaces the exchange between ranks.
 		p.addCopy()
 	case program.Reduction:
 		p.addReduction()
@@ -68,18 +70,18 @@ func (w *Work) Append(launches []Launch, capability int) []Launch {
 	case program.OptimizerUpdate:
 		p.update()
 	}
-	// Elementwise work, and the ranges that other launches have left over.
+	// Elementwise work, and the ranges that the launches above do not read or write.
 	p.streamRanges()
 	return p.launches
 }
 
-// nonEmpty appends to a list the ranges that have bytes.
+// nonEmpty appends the ranges that have bytes to a list.
 func nonEmpty(to, ranges []Range) []Range {
 	return append(to, lists.Filter(ranges, func(r Range) bool { return r.Bytes > 0 })...)
 }
 
-// A launchPlan is the part of a kernel's work that has no launches yet. Each launch reduces reads and writes by the
-// memory that it visits, and flops by the operations that it computes.
+// A launchPlan is the part of an operator's work that has no launches yet. Each launch reduces reads and writes by the
+// memory that it reads and writes, and flops by its operations.
 type launchPlan struct {
 	launches      []Launch
 	before        int // the number of launches that were there before the work
@@ -88,7 +90,7 @@ type launchPlan struct {
 	tf32          bool
 	reads, writes []Range
 	flops         int64
-	// visited are the addresses of the inputs and the bytes that were read of each.
+	// visited holds the addresses of the inputs and the number of bytes that launches have read of each.
 	visited [8]Range
 }
 
@@ -105,7 +107,7 @@ func consumeRange(ranges []Range, i int, bytes int64) {
 
 func (p *launchPlan) elements(r Range) int64 { return r.Bytes / p.t.Size() }
 
-// largestRange returns the place of the range with most bytes; -1 if there is none.
+// largestRange returns the index of the range with the most bytes; -1 if there is none.
 func largestRange(ranges []Range) int {
 	at := -1
 	for i, r := range ranges {
@@ -116,18 +118,18 @@ func largestRange(ranges []Range) int {
 	return at
 }
 
-// A round computes x*scale + shift; with these values it leaves x unchanged.
+// The values of scale and shift for which a round, x*scale + shift, leaves x unchanged.
 const (
 	streamScale = 1
 	streamShift = 0
 )
 
-// hasLaunches reports whether the work has a launch already. Its remaining memory is then streamed without arithmetic,
-// because it may be too small for the remaining operations.
+// hasLaunches reports whether the work has a launch already. The remaining memory is then read and written without
+// arithmetic, because it may be too small for the remaining operations.
 func (p *launchPlan) hasLaunches() bool { return len(p.launches) > p.before }
 
-// streamRanges reads and writes the rest of all ranges, in one launch if there are few; if that is all of the work,
-// with rounds of arithmetic.
+// streamRanges adds launches that read and write the rest of all ranges: one launch for a few ranges. If the work has
+// no other launch, they also do its arithmetic.
 func (p *launchPlan) streamRanges() {
 	p.reads, p.writes = nonEmpty(p.reads[:0], p.reads), nonEmpty(p.writes[:0], p.writes)
 	if len(p.reads)+len(p.writes) == 0 {
@@ -152,8 +154,8 @@ func (p *launchPlan) streamRanges() {
 	p.reads, p.writes = p.reads[:0], p.writes[:0]
 }
 
-// roundsFor returns the multiply-adds for each element, besides the additions of its inputs, for flops operations in
-// all.
+// roundsFor returns the number of multiply-adds per element that, with the additions of the inputs, make flops
+// operations.
 func roundsFor(flops, elements, inputs int64) int64 {
 	missing := flops - elements*max(inputs-1, 0)
 	if elements == 0 || missing <= 0 {
@@ -162,7 +164,7 @@ func roundsFor(flops, elements, inputs int64) int64 {
 	return (missing + elements) / (2 * elements)
 }
 
-// streamMany reads and writes ranges one by one, many in a launch.
+// streamMany adds launches that read and write many ranges each.
 func (p *launchPlan) streamMany() {
 	of := func(r Range) int64 { return r.Bytes }
 	bytes := lists.Sum(p.reads, of) + lists.Sum(p.writes, of)
@@ -186,7 +188,7 @@ func (p *launchPlan) streamMany() {
 	p.reads, p.writes = p.reads[:0], p.writes[:0]
 }
 
-// updates adds launches for any number of parts.
+// updates adds as many launches of k as the parts need.
 func (p *launchPlan) updates(k Update, parts []Part) {
 	for len(parts) > 0 {
 		n := min(len(parts), MaxParts(len(parts[0].Addrs)))

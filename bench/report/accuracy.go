@@ -90,7 +90,7 @@ type UnknownRecord struct {
 
 // AccuracySummary summarizes the rows.
 type AccuracySummary struct {
-	// Records counts rows and unknown records, Compared those rows whose bytes could be compared.
+	// Records counts rows and unknown records, Compared the rows whose bytes could be compared.
 	Records  int `json:"records"`
 	Compared int `json:"compared"`
 	Unknown  int `json:"unknown"`

@@ -21,7 +21,7 @@ type Claim struct {
 	Quote string `json:"says"`
 	// IsDoubted reports whether the guide expects that the batch does not fit.
 	IsDoubted bool `json:"doubted,omitempty"`
-	// Bytes or Share are its limits; a claim that a batch fits has neither.
+	// Bytes or Share is the estimated range; a claim that a batch fits has neither.
 	Bytes *ByteRange  `json:"bytes,omitempty"`
 	Share *ShareRange `json:"share,omitempty"`
 	// Seconds is a time, with its limits.

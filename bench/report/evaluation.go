@@ -11,7 +11,7 @@ import (
 
 // Evaluation is the need of a batch without gradients that runs between training steps.
 type Evaluation struct {
-	// Batch is the number of its samples.
+	// Batch is the number of samples of an evaluation batch.
 	Batch     int      `json:"batch"`
 	Allocated Interval `json:"allocated"`
 	Reserved  Interval `json:"reserved"`

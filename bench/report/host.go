@@ -14,7 +14,7 @@ import (
 // HostMemory is the host memory that training needs on each machine: resident bytes that the kernel cannot reclaim.
 type HostMemory struct {
 	Interval
-	// Processes train on a machine, one for each of its GPUs.
+	// Processes is the number of training processes on a machine, one for each GPU.
 	Processes int `json:"processes"`
 	// Peak is the moment that needs most: "loading" or "training".
 	Peak string `json:"peak" jsonschema:"enum=loading,enum=training"`

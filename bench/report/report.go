@@ -366,7 +366,7 @@ type Largest struct {
 	Interpolated bool `json:"fails_by_line,omitempty"`
 	// Predicted is the largest by estimates, for a search on a GPU.
 	Predicted int `json:"predicted,omitempty"`
-	// Safe reports whether the search looked for a safe batch, and not only for one that completes.
+	// Safe reports whether the search was for a safe batch; otherwise it was for one that completes.
 	Safe bool `json:"safe,omitempty"`
 	// Samples is the number of samples of the data set, if it bounded the search.
 	Samples int `json:"samples,omitempty"`

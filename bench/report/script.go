@@ -32,7 +32,7 @@ type Script struct {
 	Optimizers []string `json:"optimizers"`
 	Ended      string   `json:"ended,omitempty"`
 	Seconds    float64  `json:"seconds"`
-	// Host is the peak host memory of the process with the most, in bytes.
+	// Host is the peak host memory in bytes of the process that uses most.
 	Host int64 `json:"host_bytes"`
 	// Lines are the user's lines that hold the most requested bytes at the peak.
 	Lines []Component `json:"lines"`
@@ -40,7 +40,7 @@ type Script struct {
 	// holds over half of the bytes; absent otherwise, or if it calls none.
 	CallersBelow []Component `json:"below_first_line,omitempty"`
 	// DivertedFiles are the files that the script saved and that were written elsewhere. Spared are checkpoints that it
-	// would have removed. Left are folders that it has made, with files that code other than Python wrote there.
+	// would have removed. Left are folders that it has created, and in which code other than Python has written files.
 	DivertedFiles []string `json:"diverted"`
 	SparedFiles   []string `json:"spared,omitempty"`
 	LeftFolders   []string `json:"left,omitempty"`

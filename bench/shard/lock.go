@@ -10,8 +10,8 @@ import (
 // ErrLocked reports that another process has the lock.
 var ErrLocked = errors.New("locked by another process")
 
-// Lock locks a file against other processes until release is called or this process ends. who describes this process;
-// other processes' calls return it as by, with [ErrLocked].
+// Lock locks a file against other processes until release is called or this process ends. who describes this process.
+// If another process has the lock, the error is [ErrLocked], and by is its who.
 func Lock(path, who string) (release func() error, by string, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {

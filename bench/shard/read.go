@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// maxLineBytes is the longest line read, in bytes: a unit with a model's description.
+// maxLineBytes is the length limit of a line in bytes. The longest lines hold a unit with a model's description.
 const maxLineBytes = 256 << 20
 
 // errTruncated reports a line without an end: its writer was killed.
@@ -24,7 +24,7 @@ var errTruncated = errors.New("the last line is cut off")
 type reader struct {
 	file string
 	r    *bufio.Reader
-	// offset is the position of the next line, and number its line number.
+	// offset is the byte position of the next line, number its line number.
 	offset int64
 	number int
 }
@@ -37,7 +37,8 @@ func (r *reader) formatError(reason string) error {
 	return &input.FormatError{File: r.file, Line: r.number, Reason: reason}
 }
 
-// readText reads a line. The error is [io.EOF] at the end, [errTruncated] for a line without a line end.
+// readText reads a line. The error is [io.EOF] at the end of the file, and [errTruncated] for a line without a line
+// end.
 func (r *reader) readText() ([]byte, error) {
 	var text []byte
 	for {
@@ -92,20 +93,20 @@ func (r *reader) readLine() (line, error) {
 // State is the progress of a shard.
 type State struct {
 	Shard int
-	// Done is the number of finished units of Units.
+	// Done is the number of finished units, Units the number of all.
 	Done, Units int
 	Complete    bool
-	// Running reports whether a process of this machine, or of one that shares the file system's locks, works on it.
+	// Running reports whether another process works on the shard: on this machine, or on one with the same file locks.
 	Running bool
 	// Failure is the last failure; nil if a unit was finished after it.
 	Failure *Failure
 }
 
-// A Set holds the shards of a folder.
+// A Set holds the states of a folder's shards.
 type Set struct {
 	Plan
 	ShardCount int
-	// Common is the common part of the headers, Host and Started come from the first.
+	// First is the header of the first shard, whose Common is the same in all.
 	First         Header
 	dir           string
 	completePaths []string // file by shard; empty is missing
@@ -120,8 +121,8 @@ func (e *FolderError) Error() string { return e.Dir + ": " + e.Reason }
 // Usage marks the error as bad input.
 func (*FolderError) Usage() bool { return true }
 
-// ReadDir reads the state of the shards of a folder. The error means bad input if they belong to different plans or
-// versions of vprof. It is an [*input.FormatError] if a file is not a shard, and a [*FolderError] if there is none.
+// ReadDir reads the states of a folder's shards. It returns bad input if they belong to different plans or versions of
+// vprof, an [*input.FormatError] if a file is not a shard, and a [*FolderError] if there is none.
 func ReadDir(dir string) (*Set, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -155,7 +156,7 @@ func ReadDir(dir string) (*Set, error) {
 		switch {
 		case h.Tool != s.Tool:
 			return nil, input.Errorf("%s: created by vprof %s, but %s by %s; run the older shards again, with one "+
-				"version for all", path, toolName(h.Tool), filepath.Base(first), toolName(s.Tool))
+				"version for all", path, toolVersion(h.Tool), filepath.Base(first), toolVersion(s.Tool))
 		case h.Plan != s.Plan || h.ShardCount != s.ShardCount:
 			return nil, input.Errorf("%s: belongs to another plan than %s (%s of %d units in %d shards, not %s of %d "+
 				"units in %d shards); use another folder", path, filepath.Base(first), h.Verb, h.Units, h.ShardCount,
@@ -178,7 +179,7 @@ func ReadDir(dir string) (*Set, error) {
 	return s, nil
 }
 
-// readFrom reads the progress of an unfinished file.
+// readFrom reads the progress from the file of an unfinished shard.
 func (s *State) readFrom(path string, h Header) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -215,7 +216,7 @@ func (s *Set) States() []State { return s.states }
 type IncompleteError struct {
 	Dir        string
 	ShardCount int
-	// Missing have not begun, Unfinished have.
+	// Missing are the shards that have not begun, Unfinished those in work.
 	Missing    []int
 	Unfinished []State
 }
@@ -255,7 +256,7 @@ func (s State) String() string {
 	return text
 }
 
-// Incomplete returns an error that describes what is missing; nil if nothing is.
+// Incomplete returns an [*IncompleteError] if shards are missing or unfinished.
 func (s *Set) Incomplete() error {
 	e := &IncompleteError{Dir: s.dir, ShardCount: s.ShardCount}
 	for _, state := range s.states {
@@ -273,8 +274,8 @@ func (s *Set) Incomplete() error {
 	return e
 }
 
-// Results passes the results of all shards' units to each, in the order of the plan, with one shard open at a time. The
-// error is as in Incomplete, an [*input.FormatError] or one of each.
+// Results passes the results of all units to each, in the order of the plan. It opens one shard at a time. The error is
+// from [Set.Incomplete], an [*input.FormatError], or both.
 func (s *Set) Results(each func(unit, units int, result json.RawMessage) error) error {
 	if err := s.Incomplete(); err != nil {
 		return err

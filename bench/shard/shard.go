@@ -20,50 +20,50 @@ import (
 // Schema names this version of the files.
 const Schema = "vprof.shard/v1"
 
-// A Plan is the same for all shards of a plan. Shards of different plans do not merge.
+// A Plan describes work that is divided into shards. Shards of different plans do not merge.
 type Plan struct {
-	// Verb is the command that the plan divides: "plan", "sweep", "accuracy", "fit", "fleet".
+	// Verb is the command whose work is divided: "plan", "sweep", "accuracy", "fit" or "fleet".
 	Verb string `json:"verb"`
-	// Hash identifies what is to be done, see [Hash].
+	// Hash identifies the work, see [Hash].
 	Hash string `json:"plan"`
 	// Units is the number of units of work.
 	Units int         `json:"units"`
 	Tool  report.Tool `json:"tool"`
 }
 
-// A Header is the first line of a file.
+// A Header is the first line of a shard's file.
 type Header struct {
 	Schema string `json:"schema"`
 	Plan
-	// Shard is the index of the shard, counted from zero, Of the number of shards.
+	// Shard is the index of the shard, counted from zero, ShardCount the number of shards.
 	Shard      int `json:"shard"`
 	ShardCount int `json:"of"`
-	// From and To are the half-open range of the shard's units.
+	// From is the shard's first unit, To the unit after its last.
 	From int `json:"from"`
 	To   int `json:"to"`
-	// Common holds the data about the whole result, the same in all shards.
+	// Common is data about the whole work, the same in all shards.
 	Common json.RawMessage `json:"common,omitempty"`
 	// Started is the start of the shard's work, UTC, and Host its machine.
 	Started time.Time `json:"started"`
 	Host    string    `json:"host,omitempty"`
 }
 
-// line is every other line: the results of units, a failure, or the end.
+// line is a line after the header: the result of units, a partial result, a failure, or the end.
 type line struct {
-	// Unit is the first unit of a result, and Units the number of its units.
+	// Unit is the first unit to which Result belongs, and Units the number of units.
 	Unit   *int            `json:"unit,omitempty"`
 	Units  int             `json:"units,omitempty"`
 	Result json.RawMessage `json:"result,omitempty"`
 	// Partial is the partial result of an unfinished unit.
 	Partial json.RawMessage `json:"partial,omitempty"`
 	Failure *Failure        `json:"failure,omitempty"`
-	// Done is the number of units in the file, on its last line.
+	// Done is the number of units in the file. Only the last line has it.
 	Done *int `json:"done,omitempty"`
 }
 
-// A Failure is the reason why work on a shard ended before its end.
+// A Failure is the reason why a process stopped before the end of its shard.
 type Failure struct {
-	// Reason is the error's text, Code the exit code for it.
+	// Reason is the error's text, Code the command's exit code.
 	Reason string    `json:"reason"`
 	Code   int       `json:"code"`
 	At     time.Time `json:"at"`
@@ -73,7 +73,8 @@ type Failure struct {
 // Part is one shard of several.
 type Part struct{ Index, ShardCount int }
 
-// Range returns a part's consecutive units, which share most; sizes of parts differ by at most one.
+// Range returns the part's units, of all units in the work. They are consecutive, since neighbors share most work. The
+// sizes of parts differ by at most one.
 func (p Part) Range(units int) (from, to int) {
 	return p.Index * units / p.ShardCount, (p.Index + 1) * units / p.ShardCount
 }
@@ -83,11 +84,11 @@ func (p Part) String() string { return fmt.Sprintf("%d/%d", p.Index, p.ShardCoun
 // MaxShards is the largest number of shards of a plan: more files take too long to list.
 const MaxShards = 100_000
 
-// AutoPart is the value of --shard that takes the part from the scheduler's environment variables.
+// AutoPart is the value of --shard that reads the part from the scheduler's environment variables.
 const AutoPart = "auto"
 
-// Parse parses "i/n" with i from 0, "auto", or "auto/n" for schedulers that set the index and not the number of shards.
-// getenv looks up an environment variable.
+// Parse parses the value of --shard: "i/n" with i from 0, "auto", or "auto/n" for schedulers whose environment has the
+// index but not the number of shards. getenv looks up an environment variable.
 func Parse(s string, getenv func(string) string) (Part, error) {
 	which, many, given := strings.Cut(s, "/")
 	if which != AutoPart {
@@ -113,7 +114,7 @@ func Parse(s string, getenv func(string) string) (Part, error) {
 			"name the shard as i/n, like 0/4")
 }
 
-// partOfArray returns the part of a task of a Slurm job array, whose indices may begin anywhere and have steps.
+// partOfArray returns the part of a task of a Slurm job array, whose first index and step are in the environment.
 func partOfArray(id, many string, getenv func(string) string) (Part, error) {
 	first, step := cmp.Or(getenv("SLURM_ARRAY_TASK_MIN"), "0"), cmp.Or(getenv("SLURM_ARRAY_TASK_STEP"), "1")
 	numbers := make([]int, 3)
@@ -147,7 +148,7 @@ func parse(which, many string) (Part, error) {
 	return Part{i, n}, nil
 }
 
-// file returns the name of a shard's file.
+// file returns the name of the shard's file.
 func (h Header) file() string {
 	width := len(strconv.Itoa(h.ShardCount))
 	return fmt.Sprintf("shard-%0*d-of-%d.jsonl", width, h.Shard, h.ShardCount)
@@ -156,7 +157,7 @@ func (h Header) file() string {
 // unfinishedSuffix is the suffix of a file that is being written.
 const unfinishedSuffix = ".part"
 
-// check returns an error for headers that no writer of the schema produces.
+// check returns an error for a header that vprof does not write.
 func (h Header) check() error {
 	from, to := Part{h.Shard, max(1, h.ShardCount)}.Range(h.Units)
 	switch {
@@ -189,8 +190,8 @@ func Ranges(numbers []int) (words []string) {
 	return words
 }
 
-// toolName returns the version of a program, with its build.
-func toolName(t report.Tool) string {
+// toolVersion returns the version of the program, and its commit if known.
+func toolVersion(t report.Tool) string {
 	if t.Commit == "" {
 		return t.Version
 	}

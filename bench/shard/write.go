@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Hash identifies work by its JSON.
+// Hash returns a hash of the work's JSON.
 func Hash(work any) (string, error) {
 	text, err := json.Marshal(work)
 	if err != nil {
@@ -26,7 +26,7 @@ func Hash(work any) (string, error) {
 	return hex.EncodeToString(sum[:16]), nil
 }
 
-// A File is an unfinished shard. It is not safe for concurrent use.
+// A File is the file of an unfinished shard. It is not safe for concurrent use.
 type File struct {
 	header  Header
 	path    string // without .part
@@ -35,9 +35,9 @@ type File struct {
 	partial json.RawMessage
 }
 
-// Open opens an unfinished shard in a folder, which it creates if needed, or begins it. It returns nil if the shard is
-// complete. The error means bad input if the folder has shards of another plan or version; it is another error if
-// another process works on the shard.
+// Open opens an unfinished shard in a folder, or begins one; it creates the folder if needed. It returns nil if the
+// shard is complete. The error is bad input if the folder has shards of another plan or version, and another error if a
+// process works on the shard.
 func Open(dir string, h Header) (*File, error) {
 	h.Schema = Schema
 	h.From, h.To = Part{h.Shard, h.ShardCount}.Range(h.Units)
@@ -60,12 +60,12 @@ func Open(dir string, h Header) (*File, error) {
 	return s, nil
 }
 
-// checkEqual returns an error unless a file with this header continues another one.
+// checkEqual returns an error unless both headers belong to the same shard of the same plan.
 func (h Header) checkEqual(path string, other Header) error {
 	switch {
 	case h.Tool != other.Tool:
 		return input.Errorf("%s: created by vprof %s, and this is %s; use another folder, or remove the file", path,
-			toolName(h.Tool), toolName(other.Tool))
+			toolVersion(h.Tool), toolVersion(other.Tool))
 	case h.Plan != other.Plan:
 		return input.Errorf("%s: belongs to another plan (%s of %d units, not %s of %d units: other flags, files or "+
 			"models); use another folder, or remove the file", path, h.Verb, h.Units, other.Verb, other.Units)
@@ -73,7 +73,7 @@ func (h Header) checkEqual(path string, other Header) error {
 	return nil
 }
 
-// resume reads the file of an earlier process and cuts off an incomplete last line.
+// resume reads the lines of an earlier process and cuts off an incomplete last one.
 func (s *File) resume() error {
 	if err := lock(s.f); err != nil {
 		return fmt.Errorf("%s: another process is writing this shard; wait for it, or stop it", s.path+unfinishedSuffix)
@@ -114,7 +114,7 @@ func (s *File) resume() error {
 	}
 }
 
-// isTruncation reports whether an error is from a last line that was not written completely: without an end, or damaged
+// isTruncation reports whether an error is caused by an incomplete last line: its end is missing, or it was damaged
 // when the disk was full or lost power.
 func isTruncation(err error) bool {
 	return errors.Is(err, errTruncated) || errors.As(err, new(*input.FormatError))
@@ -130,7 +130,7 @@ func (s *File) writeHeader() error {
 	return s.write(s.header)
 }
 
-// write adds a line to the disk, completely or not at all.
+// write writes a line and flushes it to disk.
 func (s *File) write(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -145,21 +145,21 @@ func (s *File) write(v any) error {
 		err = s.f.Sync()
 	}
 	if err != nil {
-		// A partially written line is removed.
+		// Remove the part of a line that was written.
 		_, seekErr := s.f.Seek(at, io.SeekStart)
 		return errors.Join(err, s.f.Truncate(at), seekErr)
 	}
 	return nil
 }
 
-// Next returns the index of the first unfinished unit, or To if all are finished, and its partial result from an
-// earlier process, nil if there is none.
+// Next returns the first unfinished unit, or [File.End] if all are finished. partial is the unit's partial result from
+// an earlier process; nil if there is none.
 func (s *File) Next() (unit int, partial json.RawMessage) { return s.next, s.partial }
 
-// End returns the end of the shard's units.
+// End returns the unit after the shard's last one.
 func (s *File) End() int { return s.header.To }
 
-// Put adds the results of the next units.
+// Put writes the result of the next units.
 func (s *File) Put(units int, result any) error {
 	text, err := json.Marshal(result)
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *File) Put(units int, result any) error {
 	return nil
 }
 
-// PutPartial adds a partial result of the next unit.
+// PutPartial writes a partial result of the next unit.
 func (s *File) PutPartial(partial any) error {
 	text, err := json.Marshal(partial)
 	if err != nil {
@@ -181,12 +181,12 @@ func (s *File) PutPartial(partial any) error {
 	return s.write(line{Unit: new(s.next), Partial: text})
 }
 
-// Fail writes the reason why the work ends here, as far as that is possible, and closes the file.
+// Fail writes the reason why the work stops, if that is possible, and closes the file.
 func (s *File) Fail(cause error, code int, host string, at time.Time) error {
 	return errors.Join(s.write(line{Failure: &Failure{cause.Error(), code, at, host}}), s.f.Close())
 }
 
-// Finish completes the shard and gives its file the final name.
+// Finish writes the end of the shard and renames its file to the final name.
 func (s *File) Finish() error {
 	if s.next != s.header.To {
 		return errors.Join(fmt.Errorf("%s: the results of %d units are missing; run this shard again",

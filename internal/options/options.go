@@ -23,7 +23,7 @@ type Option[T any] struct {
 	IsFlag, IsList bool
 }
 
-// For restricts the option to some names.
+// For returns the option restricted to some names (see Names).
 func (o Option[T]) For(names ...string) Option[T] {
 	o.Names = names
 	return o

@@ -2,10 +2,10 @@
 
 package cudac
 
-// Available reports whether kernels can be run here.
+// Available reports whether this build can run kernels.
 const Available = false
 
-// Missing names what this build needs to run kernels; empty if it can.
+// Missing is the reason why this build cannot run kernels; empty if it can.
 const Missing = "running kernels on the CPU takes cgo, a C++ compiler and Linux"
 
 // A Buffer is memory that kernels may access.
@@ -17,7 +17,7 @@ func NewBuffer(int) *Buffer { panic(Missing) }
 // NewSparse panics: this build cannot run kernels.
 func NewSparse(int64) (*Buffer, error) { panic(Missing) }
 
-// Free frees nothing: this build has no buffers.
+// Free does nothing.
 func (b *Buffer) Free() {}
 
 // Address returns the first byte's address, as kernels see it.
@@ -26,7 +26,7 @@ func (b *Buffer) Address() uint64 { return 0 }
 // Bytes returns nil.
 func (b *Buffer) Bytes() []byte { return nil }
 
-// Reads and Writes return how often kernels read and wrote byte i.
+// Reads returns the number of times that kernels read byte i.
 func (b *Buffer) Reads(int) int { return 0 }
 
 // Writes returns the number of times that kernels wrote byte i.

@@ -2,7 +2,10 @@
 
 package cudac
 
-// #cgo CXXFLAGS: -std=c++17 -O2 -Wno-unknown-pragmas #cgo LDFLAGS: -lstdc++ -lm #include <stdlib.h> #include "run.h"
+// #cgo CXXFLAGS: -std=c++17 -O2 -Wno-unknown-pragmas
+// #cgo LDFLAGS: -lstdc++ -lm
+// #include <stdlib.h>
+// #include "run.h"
 import "C"
 
 import (

@@ -203,7 +203,7 @@ func (r *Recording) checkSteps(of *Steps) error {
 	return nil
 }
 
-// hasRoom reports whether a tensor fits into the allocation at a position, which the step must not free.
+// hasRoom reports whether a tensor fits at a position in an allocation that the step does not free.
 func (s *Step) hasRoom(at Place, bytes int64) bool {
 	size := s.Allocations[at.Allocation].Bytes
 	return at.Offset >= 0 && size <= mostSize && bytes <= size-at.Offset && !slices.Contains(s.Order, ^at.Allocation)

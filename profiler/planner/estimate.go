@@ -74,12 +74,12 @@ type Verdict string
 const (
 	// Fits means that even the upper end of the device bytes fits.
 	Fits Verdict = "fits"
-	// TightFit means that the upper end does not fit, but the tensors alone do. PyTorch then releases cached memory and
-	// may or may not succeed.
+	// TightFit means that the upper end of the device bytes does not fit, but the allocated bytes alone do. PyTorch
+	// then releases cached memory and may or may not succeed.
 	TightFit Verdict = "tight"
 	// StepNotRecorded means that the need depends on torch.compile, and no compiled step was recorded.
 	StepNotRecorded Verdict = "not known without a recording"
-	// DoesNotFit means that not even the lower end of the tensors fits.
+	// DoesNotFit means that not even the lower end of the allocated bytes fits.
 	DoesNotFit Verdict = "does not fit"
 )
 

@@ -21,8 +21,8 @@ type Libraries map[string]string
 // A libraryRow describes the releases of a package other than PyTorch whose code affects a step's allocations.
 type libraryRow struct {
 	Name string
-	// First and Newest are the oldest and the newest supported release. Oldest is an earlier release from which on most
-	// rules are known; empty if there is none. Ranges of releases begin with it.
+	// First and Newest are the oldest and the newest supported release. Oldest is an earlier release since which most
+	// rules are known; empty if there is none. Ranges of releases start at Oldest.
 	Oldest, First, Newest string
 	// Changes are the changes of rules by release, oldest first.
 	Changes []ruleChange

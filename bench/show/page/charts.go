@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// deviceSeries are the points of all runs on one device, by batch size.
+// deviceSeries holds the points of all runs on one device, by batch size.
 type deviceSeries struct {
 	device report.Device
 	points []report.Point
@@ -57,14 +57,14 @@ func (p *Page) verdict() (sentence string, good, bad bool) {
 	return strings.Join(clauses, "; ") + ".", good, bad
 }
 
-// doubtTexts explain the verdicts that are neither yes nor no.
+// doubtTexts explain the verdicts other than "fits" and "does not fit".
 var doubtTexts = map[report.Verdict]string{
 	report.Tight:      "is not safe: the upper end of its estimate exceeds that",
 	report.Slow:       "fits slowly: only because PyTorch frees cached memory",
 	report.Unrecorded: "may fit: torch.compile changes its need, which is not recorded",
 }
 
-// doubtText returns why a point's verdict is neither yes nor no; empty if it is either.
+// doubtText explains a point's verdict; empty if that is "fits" or "does not fit".
 func doubtText(p *report.Point) string {
 	if p.Verdict() == report.Fits && p.Estimate != nil && p.Estimate.Unsafe != "" {
 		return "fits, but is not safe: " + p.Estimate.Unsafe.String()
@@ -109,7 +109,7 @@ func (s deviceSeries) verdict(model string) (clause string, v report.Verdict) {
 	return clause, report.Fits
 }
 
-// phaseText returns STEP:PHASE in words.
+// phaseText formats a phase (STEP:PHASE) in words.
 func phaseText(phase string) string {
 	step, name, ok := strings.Cut(phase, ":")
 	if !ok {
@@ -118,7 +118,7 @@ func phaseText(phase string) string {
 	return name + " of step " + step
 }
 
-// deviceBytes returns the device bytes of a point: the run's, or the estimate's.
+// deviceBytes returns the device bytes of a point's run, or else of its estimate.
 func deviceBytes(p report.Point) int64 {
 	if p.Run != nil {
 		return p.Run.Device
@@ -126,7 +126,8 @@ func deviceBytes(p report.Point) int64 {
 	return p.Estimate.Device.Bytes
 }
 
-// peakChart shows the reserved peak of each batch size on one device. Positions are shares of the chart's width.
+// peakChart is the chart of the reserved peak of each batch size on one device. Positions are shares of the chart's
+// width.
 type peakChart struct {
 	Device string
 	Rows   []peakRow
@@ -138,7 +139,7 @@ type peakChart struct {
 	Legend []entry
 }
 
-// entry is a line of a chart's legend.
+// entry is an entry of a chart's legend.
 type entry struct{ Kind, Text string }
 
 // legendTexts explain the kinds of marks, in the order of legends.
@@ -151,30 +152,30 @@ var legendTexts = []entry{
 	{"limit", "end of the GPU's memory"},
 }
 
-// peakRow is a batch size.
+// peakRow is the row of a batch size.
 type peakRow struct {
 	Batch string
-	// OOM reports whether the batch does not fit; Unsure is a verdict between yes and no.
-	// Value is the run's reserved memory.
+	// OOM reports whether the batch does not fit, Unsure whether its verdict is neither that nor "fits". Value is the
+	// run's reserved memory as text.
 	OOM             bool
 	Unsure          report.Verdict
 	Value, Estimate string
 	Interval        *barSpan
-	// Claim is the range of the guide's value, nil without one.
+	// Claim is the range of the guide's estimate; nil without one.
 	Claim *barSpan
 	Marks []barMark
 	// Label describes the row in words.
 	Label string
 }
 
-// barSpan is a stretch of a chart.
+// barSpan is a horizontal range of a chart.
 type barSpan struct{ From, Width float64 }
 
-// barMark is a value of a kind: estimate, simulated, measured, reference, claim.
+// barMark marks a value in a row. Its kind is estimate, simulated, measured, reference or claim.
 type barMark struct {
 	Kind string
 	At   float64
-	// Lane is the distance of the mark from the row's top, in pixels. Marks of different kinds often have nearly the
+	// Lane is the mark's distance from the top of the row, in pixels. Marks of different kinds often have nearly the
 	// same value and must not hide each other.
 	Lane  int
 	Label string
@@ -189,7 +190,7 @@ type axisTick struct {
 	Label string
 }
 
-// peaksTop returns the end of the chart of peaks, in bytes.
+// peaksTop returns the end of the axis of the chart of peaks, in bytes.
 func (s deviceSeries) peaksTop() int64 {
 	limit := s.device.Memory - s.device.Context
 	top := limit
@@ -201,11 +202,11 @@ func (s deviceSeries) peaksTop() int64 {
 			top = max(top, point.Run.Reserved)
 		}
 	}
-	// A plan far beyond the GPU's memory is cut off, so that the other bars stay legible.
+	// The axis ends soon after the GPU's memory, so that other bars stay legible beside a plan far beyond it.
 	return min(top+top/25, 4*limit)
 }
 
-// peakChart draws the peaks of one device on an axis of at least so many bytes.
+// peakChart returns the chart of peaks on one device; least is the smallest end of its axis in bytes.
 func (p *Page) peakChart(s deviceSeries, least int64) peakChart {
 	limit := s.device.Memory - s.device.Context
 	top := max(least, s.peaksTop())
@@ -266,8 +267,8 @@ func (p *Page) peakRow(d report.Device, point report.Point, share func(int64) fl
 	return row
 }
 
-// claimedRange returns the guide's estimate for a point, less the context if it has one: the chart shows reserved
-// bytes.
+// claimedRange returns the range of reserved bytes that a guide estimates for a point: device bytes without the
+// context.
 func claimedRange(p report.Point, context int64) (report.ByteRange, bool) {
 	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
 		return report.ByteRange{}, false
@@ -279,7 +280,7 @@ func claimedRange(p report.Point, context int64) (report.ByteRange, bool) {
 	return r, true
 }
 
-// ticks returns about five round amounts up to top.
+// ticks returns about five round numbers of bytes up to top.
 func ticks(top int64) []axisTick {
 	step := int64(1 << 20)
 	for _, factor := range []int64{2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2} {
@@ -296,10 +297,10 @@ func ticks(top int64) []axisTick {
 	return out
 }
 
-// breakdown shows the components of a device's memory, in a row for each batch size or rank.
+// breakdown is the chart of the components of a device's memory, with a row for each batch size or rank.
 type breakdown struct {
 	Device string
-	// Unit names the kind of row: "batch", "rank", or "configuration" of several devices.
+	// Unit is the meaning of a row: "batch", "rank", or "configuration" if there are several devices.
 	Unit string
 	Rows []breakdownRow
 }
@@ -310,12 +311,12 @@ type breakdownRow struct {
 	Parts []part
 }
 
-// part is a component of a bar. Positions are shares of the largest bar.
+// part is a component in a bar. Positions are shares of the largest bar.
 type part struct {
 	Name, Key   string
 	Bytes       int64
 	From, Width float64
-	// Share of the row's own total.
+	// Share is the component's share of the bar's total.
 	Share float64
 }
 
@@ -332,7 +333,7 @@ func (s deviceSeries) partsTop() int64 {
 	return top
 }
 
-// newBreakdown draws components on an axis of at least so many bytes.
+// newBreakdown returns the chart of components; least is the smallest end of its axis in bytes.
 func newBreakdown(s deviceSeries, least int64) breakdown {
 	b := breakdown{Device: s.device.String(), Unit: "batch"}
 	for _, p := range s.points {
@@ -342,7 +343,7 @@ func newBreakdown(s deviceSeries, least int64) breakdown {
 	return b
 }
 
-// newBar returns a bar whose parts are placed one after the other, in bytes.
+// newBar returns a bar whose components are placed one after the other, in bytes.
 func newBar(name string, components []report.Component) breakdownRow {
 	row := breakdownRow{Batch: name}
 	for _, c := range components {
@@ -352,7 +353,7 @@ func newBar(name string, components []report.Component) breakdownRow {
 	return row
 }
 
-// scale turns the places of parts into shares of an axis that ends at top bytes.
+// scale converts positions in bytes to shares of an axis that ends at top bytes.
 func (b *breakdown) scale(top int64) {
 	for _, row := range b.Rows {
 		for i := range row.Parts {
@@ -364,7 +365,7 @@ func (b *breakdown) scale(top int64) {
 	}
 }
 
-// legend returns every component of some bar.
+// legend returns the components that occur in a bar.
 func legend(all []breakdown) []part {
 	var parts []part
 	for _, b := range all {
@@ -375,18 +376,18 @@ func legend(all []breakdown) []part {
 	return lists.Map(lists.Groups(parts, func(p part) string { return p.Key }), func(of []part) part { return of[0] })
 }
 
-// cssKey returns the name of a component or class as a CSS class.
+// cssKey returns the CSS class for a component or a class of memory.
 func cssKey(name string) string { return "c-" + strings.ReplaceAll(name, " ", "-") }
 
-// timeTable has the step times on one device, by batch size.
+// timeTable is the table of step times on one device, by batch size.
 type timeTable struct {
 	Device string
-	// Bound reports whether the times are lower bounds of a simulated GPU.
+	// Bound reports whether the times are lower bounds, from a simulated GPU.
 	Bound bool
 	Rows  []timeRow
 }
 
-// timeRow is a batch size; Share is its throughput as a part of the highest.
+// timeRow is the row of a batch size; Share is its throughput divided by the highest one.
 type timeRow struct {
 	Batch, Time, Rate string
 	Share             float64

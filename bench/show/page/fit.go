@@ -17,11 +17,11 @@ type Fit struct{ *report.Fit }
 //go:embed fit.html.tmpl
 var fitMarkup string
 
-// fitView is the data of the template.
+// fitView is the data of the template fit.html.tmpl.
 type fitView struct {
 	*report.Fit
 	frame
-	// Verdict is the answer, line by line; Good reports whether something is recommended.
+	// Verdict is the recommendation, line by line; Good reports whether there is one.
 	Verdict []string
 	Good    bool
 	Needs   breakdown
@@ -44,7 +44,7 @@ func (f *Fit) Write(w io.Writer) error {
 	return execute(w, fitMarkup, v)
 }
 
-// needs returns a bar for each recommended configuration, all on one axis that ends with the largest GPU's memory.
+// needs returns a bar for each recommended configuration, on an axis that ends at the largest GPU's memory.
 func (f *Fit) needs() breakdown {
 	b := breakdown{Unit: "configuration"}
 	var top int64

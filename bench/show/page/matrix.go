@@ -11,13 +11,13 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// Matrix is a page of models by GPUs.
+// Matrix is a page with a table of models by GPUs.
 type Matrix struct{ *report.Matrix }
 
 //go:embed matrix.html.tmpl
 var matrixMarkup string
 
-// matrixView is the data of the template.
+// matrixView is the data of the template matrix.html.tmpl.
 type matrixView struct {
 	*report.Matrix
 	frame
@@ -25,16 +25,16 @@ type matrixView struct {
 	Cases []matrixCase
 }
 
-// matrixGPU is a column.
+// matrixGPU is the head of a GPU's column.
 type matrixGPU struct{ Name, Title, Memory string }
 
-// matrixCase is a row.
+// matrixCase is the row of a case.
 type matrixCase struct {
 	Model, Case string
 	Cells       []matrixCell
 }
 
-// matrixCell is a case on a GPU. Class is its color, Words the full text.
+// matrixCell is the cell of a case on a GPU. Class is the CSS class of its color, Words the whole text.
 type matrixCell struct{ Class, Largest, Needs, Words string }
 
 // Write writes the page.

@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// nextSteps returns the next steps for the user, and a command for them, by the result on the first device.
+// nextSteps returns advice by the result on the first device, and a command that follows it.
 func (p *Page) nextSteps() (todo []string, command string) {
 	all := p.series()
 	s := all[0]
@@ -45,10 +45,10 @@ func (p *Page) nextSteps() (todo []string, command string) {
 		fitCommand(p.Runs[0].Case, s.device)
 }
 
-// batchOption matches an option of a command that names its batch size, and the value.
+// batchOption matches an option of a script that sets the batch size, with its value.
 var batchOption = regexp.MustCompile(`( --?(?:[-\w]*batch[-_]size|batch|bs)[ =])\S+`)
 
-// fitCommand returns the command that searches the case's largest batch, without the fields that fit varies.
+// fitCommand returns the vprof fit command that searches the largest batch of a case.
 func fitCommand(c report.Case, d report.Device) string {
 	words := []string{"vprof", "fit", "--model", c.Model, "--gpu", d.GPU}
 	if c.ConfigHash != "" {

@@ -1,8 +1,8 @@
-// Package page writes runs as one HTML file that needs nothing else: no network, no fonts, no scripts from elsewhere.
-// It computes no memory; it shows reports, a profile of one step, and references.
+// Package page writes results as one self-contained HTML file: it needs no network, fonts or other files. It computes
+// no memory; it shows reports, a profile of one step, and reference records.
 //
-// Charts over batch sizes are SVG and show without scripts; the timeline, the flame view and the allocator map are
-// drawn by page.js from the data in the page.
+// Charts over batch sizes are SVG, which needs no scripts. The script page.js draws the timeline, the flame graph and
+// the allocator map from data in the page.
 package page
 
 import (
@@ -25,16 +25,16 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Page is the content of an HTML report.
+// Page is the content of an HTML page about runs of one case.
 type Page struct {
-	// Runs belong to one case and have points. They may have several devices.
+	// Runs are reports of one case, each with at least one point. They may be of several devices.
 	Runs []*report.Report
-	// Step is a step of the case; nil shows none, and NoStep reports why.
+	// Step is the profile of a step of the case; nil shows none, and NoStep is the reason.
 	Step   *profile.Profile
 	NoStep string
-	// Ranks are plans of the ranks of the case that differ, at one batch size; nil shows none.
+	// Ranks are plans of the ranks that differ, at one batch size; nil shows none.
 	Ranks report.Ranks
-	// References are records of the case from PyTorch.
+	// References are measured peaks of the case under PyTorch.
 	References []reference.Record
 }
 
@@ -48,7 +48,7 @@ func (e *MixedError) Error() string {
 	return fmt.Sprintf("a page shows one case, or two side by side; these are more: %v, %v, ...", e.One, e.Other)
 }
 
-// Check finds runs that no page can show: [ErrEmpty] or a [*MixedError].
+// Check returns [ErrEmpty] or a [*MixedError] if no page can show the runs.
 func (p *Page) Check() error {
 	points := 0
 	for _, r := range p.Runs {
@@ -66,7 +66,7 @@ func (p *Page) Check() error {
 //go:embed page.html.tmpl
 var pageMarkup string
 
-// Write writes the page. The error comes from Check or from w.
+// Write writes the page. The error is from [Page.Check] or from w.
 func (p *Page) Write(w io.Writer) error {
 	if err := p.Check(); err != nil {
 		return err
@@ -78,15 +78,15 @@ func (p *Page) Write(w io.Writer) error {
 	return execute(w, pageMarkup, v)
 }
 
-// pageView is the data of the page's template.
+// pageView is the data of the template page.html.tmpl.
 type pageView struct {
 	frame
 	Verdict string
-	// Good, Bad tell the verdict's color.
+	// Good and Bad select the color of the verdict.
 	Good, Bad bool
 	Case      report.Case
 	Facts     []fact
-	// Next is the advice, and Command a command line for it.
+	// Next is advice for the user, Command a command that follows it.
 	Next    []string
 	Command string
 
@@ -104,7 +104,7 @@ type pageView struct {
 
 type fact struct{ Name, Value string }
 
-// provenance describes the origin of a run.
+// provenance is the origin of a run: the tool, the time, and the inputs of its estimates.
 type provenance struct {
 	Tool, Commit, Started string
 	Kind                  report.Kind
@@ -114,14 +114,14 @@ type provenance struct {
 	Case                  string
 }
 
-// axisScales are the smallest ends of the charts' axes, in bytes, so that the charts of two pages can be compared.
+// axisScales holds the smallest ends of the charts' axes in bytes, so that charts of two pages have the same scale.
 type axisScales struct{ peaks, parts, step int64 }
 
 func (s axisScales) max(t axisScales) axisScales {
 	return axisScales{max(s.peaks, t.peaks), max(s.parts, t.parts), max(s.step, t.step)}
 }
 
-// scales returns the ends of the page's own charts.
+// scales returns the ends of the axes that the page's own data needs.
 func (p *Page) scales() axisScales {
 	var out axisScales
 	for _, s := range p.series() {
@@ -185,8 +185,8 @@ func (p *Page) view(least axisScales) (*pageView, error) {
 	return v, nil
 }
 
-// differingCase returns a warning if a vprof of another version recorded another step for the runs; empty if the step
-// is the same, or belongs to no run.
+// differingCase returns a warning if the runs are from another version of vprof, whose case differs from Step's;
+// otherwise it is empty.
 func (p *Page) differingCase() string {
 	for _, r := range p.Runs {
 		for _, point := range r.Points {
@@ -233,7 +233,7 @@ func (p *Page) facts() []fact {
 	return facts
 }
 
-// count shows a number of elements: "5.02 M".
+// count formats a number of elements: "5.02 M".
 func count(n int64) string {
 	switch {
 	case n >= 1e9:
@@ -255,10 +255,10 @@ var style string
 //go:embed page.js
 var script string
 
-// frame holds the parts of a page around its content.
+// frame holds the parts of a page outside its content: title, style and script.
 type frame struct {
 	Title string
-	// Policy allows the page its own style and script, by their digests, and nothing from outside.
+	// Policy is the content security policy, which allows only the page's own style and script, by their digests.
 	Policy string
 	Style  template.CSS
 	Script template.JS
@@ -276,13 +276,13 @@ func newFrame(title string, scripted bool) frame {
 	return f
 }
 
-// cspDigest returns the digest by which a content security policy names a text of a page.
+// cspDigest returns the digest of a style or script for the content security policy.
 func cspDigest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// execute writes a page: the markup, which may use the parts, with a view of its data.
+// execute writes a page from a template and its data.
 func execute(w io.Writer, markup string, view any) error {
 	t := template.New("page").Funcs(template.FuncMap{
 		"bytes":       bytesize.Format,
@@ -296,7 +296,7 @@ func execute(w io.Writer, markup string, view any) error {
 	if err := t.Execute(&b, view); err != nil {
 		return err
 	}
-	// Names from files may have escape sequences, and pages may be written to a terminal.
+	// Names from files may contain escape sequences, and a page may be printed on a terminal.
 	_, err := io.WriteString(w, printable.Text(b.String()))
 	return err
 }

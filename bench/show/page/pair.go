@@ -17,41 +17,41 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Pair is a page that shows two results side by side, A and B, on axes of one scale.
+// Pair is a page that shows two results, A and B, side by side, with axes of the same scale.
 type Pair struct{ A, B *Page }
 
 //go:embed pair.html.tmpl
 var pairTemplate string
 
-// Check returns the error for a pair that no page can show: [ErrEmpty], or a [*MixedError] of one side.
+// Check returns [ErrEmpty] or a [*MixedError] if no page can show A or B.
 func (p *Pair) Check() error { return cmp.Or(p.A.Check(), p.B.Check()) }
 
-// pairView is the data of the template.
+// pairView is the data of the template pair.html.tmpl.
 type pairView struct {
 	frame
-	// Heading is the model, or both models.
+	// Heading is the name of the model, or of both models.
 	Heading string
 	Verdict string
-	// Facts are the values that both sides share, Differs the values that differ.
+	// Facts are the properties that both sides share, Differs the properties in which they differ.
 	Facts   []fact
 	Differs []difference
 	Sides   []side
-	// At names the batch sizes of the components.
+	// At names the batch sizes whose components are compared.
 	At         string
 	Components []difference
 	Legend     []part
 }
 
-// side is A or B.
+// side is the page of A or of B.
 type side struct {
 	Letter string
 	*pageView
 }
 
-// difference is a value that differs between the sides. Key colors it, and By is B's value minus A's, if numbers.
+// difference is a property with its values on both sides. Key is a CSS class. By is B's value minus A's for numbers.
 type difference struct{ Name, Key, A, B, By string }
 
-// Write writes the page. The error comes from Check or from w.
+// Write writes the page. The error is from [Pair.Check] or from w.
 func (p *Pair) Write(w io.Writer) error {
 	if err := p.Check(); err != nil {
 		return err
@@ -127,8 +127,8 @@ func (p *Page) largestShown(batch int) report.Point {
 	return points[0]
 }
 
-// verdict returns the page in two sentences: the difference of B's need from A's at the compared batch sizes, and up to
-// which batch each side fits.
+// verdict compares the sides in two sentences: the difference between their needs, and the largest batch that fits
+// each.
 func (p *Pair) verdict(a, b report.Point) string {
 	needA, needB := deviceBytes(a), deviceBytes(b)
 	words := "as much as A"
@@ -151,7 +151,7 @@ func (p *Pair) verdict(a, b report.Point) string {
 		bytesize.Format(needB), words, fit)
 }
 
-// largestBatchText names which of the page's batch sizes is the largest that fits.
+// largestBatchText names the largest batch size of a page that fits.
 func largestBatchText(p *Page) string {
 	if best, ok := lists.Largest(p.series()[0].points, report.Point.Fitting); ok {
 		return fmt.Sprintf("%d is the largest that fits", best.Batch)
@@ -159,7 +159,7 @@ func largestBatchText(p *Page) string {
 	return "none fits"
 }
 
-// differingComponents holds the components of two points beside each other.
+// differingComponents returns the components of two points with their differences.
 func differingComponents(a, b report.Point) []difference {
 	var names []string
 	amounts := [2]map[string]int64{{}, {}}
@@ -193,7 +193,7 @@ func signed(n int64) string {
 	return "+" + bytesize.Format(n)
 }
 
-// settingDifferences returns all differences between the cases, their GPUs, and the vprof that made the runs.
+// settingDifferences returns the differences between the cases, their GPUs, and the versions of vprof.
 func (p *Pair) settingDifferences() (out []difference) {
 	add := func(name, a, b string) {
 		if a != b {
@@ -232,7 +232,7 @@ func (p *Page) gpus() string {
 	return strings.Join(all, ", ")
 }
 
-// flattenJSON puts the values of a JSON tree under their paths: "settings.length".
+// flattenJSON adds the values of a JSON tree to a map, by their paths ("settings.length").
 func flattenJSON(into map[string]string, path string, tree any) {
 	object, ok := tree.(map[string]any)
 	if !ok {

@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Picture is a chart of the page as an SVG file, for papers and READMEs.
+// Picture is a chart of a page as an SVG file, for papers and READMEs.
 type Picture struct {
 	Title    string
 	Height   int
@@ -25,7 +25,7 @@ type Picture struct {
 	Legend   []placedEntry
 }
 
-// chartPicture is a chart of a device. Peaks is nil for a breakdown.
+// chartPicture is the chart of one device: of peaks, or a breakdown if Peaks is nil.
 type chartPicture struct {
 	// Top is the position of the chart, Depth the height of its rows, AxisTop the axis's position below Top, in pixels.
 	Top, Depth, AxisTop int
@@ -43,14 +43,14 @@ type rowPicture struct {
 	Parts       []part
 }
 
-// placedEntry is a line of a legend with its place. Key is a CSS class, empty for a mark.
+// placedEntry is an entry of a legend with its position. Key is a CSS class; it is empty for a mark.
 type placedEntry struct {
 	entry
 	Key       string
 	Left, Top int
 }
 
-// Lengths of pictures in pixels.
+// Sizes of pictures in pixels.
 const (
 	titleHeight   = 44
 	headingHeight = 24
@@ -73,10 +73,10 @@ const pictureStyle = `text { fill: var(--ink); font: 12px system-ui, sans-serif;
 .reserved { fill: none; stroke: var(--ink); stroke-dasharray: 3 2; } .peak { fill: var(--ink); }
 `
 
-// variable matches the definition of a color in the page's style, where the light colors come first.
+// variable matches the definition of a color in the page's style, which lists the light colors first.
 var variable = regexp.MustCompile(`--([a-z]+): (#\w+);`)
 
-// pictureCSS returns the style of pictures with the colors in place of variables, which few viewers of SVG read.
+// pictureCSS returns the style of pictures. It replaces CSS variables by their colors, since few SVG viewers read them.
 func pictureCSS() template.CSS {
 	light, _, _ := strings.Cut(style, "}")
 	var colors []string
@@ -117,7 +117,8 @@ func (p *Picture) addLegend(entries []placedEntry) {
 	p.Height += 24 + (len(entries)+legendColumns-1)/legendColumns*legendHeight
 }
 
-// Peaks draws the reserved peak of each batch size: the estimate with interval, the runs, the end of each GPU's memory.
+// Peaks returns a picture of the reserved peak of each batch size: the estimate with its interval, the runs, and the
+// memory of each GPU.
 func Peaks(r *report.Report) (*Picture, error) {
 	page := &Page{Runs: []*report.Report{r}}
 	if err := page.Check(); err != nil {
@@ -145,7 +146,7 @@ func Peaks(r *report.Report) (*Picture, error) {
 	return p, nil
 }
 
-// Breakdown draws the components of each GPU's memory, a bar for each batch size.
+// Breakdown returns a picture of the components of each GPU's memory, with a bar for each batch size.
 func Breakdown(r *report.Report) (*Picture, error) {
 	p := &Picture{Title: r.Case.String(), Height: titleHeight}
 	var all []breakdown
@@ -167,7 +168,7 @@ func Breakdown(r *report.Report) (*Picture, error) {
 	return p, nil
 }
 
-// timelinePicture is the allocated memory over a step. Positions are shares of its width and height.
+// timelinePicture is a chart of the allocated memory over a step. Positions are shares of its width and height.
 type timelinePicture struct {
 	Ticks, Phases []axisTick
 	Areas         []area
@@ -175,22 +176,23 @@ type timelinePicture struct {
 	Peak          barSpan // its position: From the left, Width from the top
 }
 
-// area is the path of a class in the stack.
+// area is the SVG path of a class in the stacked chart.
 type area struct{ Name, Key, Path string }
 
-// The box of a timeline's paths in pixels, and the largest number of points that are drawn: more cannot be told apart.
+// The size of a timeline in pixels, and the number of points beyond which they are merged.
 const (
 	timelineWidth, timelineHeight = 660, 320
 	timelineColumns               = 1500
 )
 
-// moment is the memory after an allocation or free, by class.
+// moment holds the bytes of each class after an allocation or free.
 type moment struct {
 	classes         []int64
 	total, reserved int64
 }
 
-// Timeline draws the allocated bytes of the step with the peak, stacked by class, its phases and reserved bytes.
+// Timeline returns a picture of the allocated bytes over a step, stacked by class, with the peak, the phases and the
+// reserved bytes.
 func Timeline(pr *profile.Profile) (*Picture, error) {
 	step, from, to := pr.PeakStep()
 	data := timeline(pr, from, to)
@@ -257,7 +259,7 @@ func hasClass(all []moment, class int) bool {
 	return slices.ContainsFunc(all, func(m moment) bool { return m.classes[class] > 0 })
 }
 
-// moments returns the memory after each event of a step.
+// moments returns the bytes of each class after each event of a step.
 func moments(d *stepData) []moment {
 	now := moment{classes: d.Start}
 	for _, bytes := range d.Start {
@@ -281,7 +283,7 @@ func moments(d *stepData) []moment {
 	return all
 }
 
-// columnPeaks returns the moment with most memory of each column, so that no peak is lost.
+// columnPeaks returns the index of the moment with the most bytes in each column of pixels, so that no peak is lost.
 func columnPeaks(all []moment) []int {
 	n := min(timelineColumns, len(all))
 	out := make([]int, n)

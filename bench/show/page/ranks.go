@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// ranksOf returns a bar for each rank that differs.
+// ranksOf returns the chart of components with a bar for each rank that differs.
 func ranksOf(ranks report.Ranks) *breakdown {
 	if len(ranks) == 0 {
 		return nil
@@ -27,20 +27,20 @@ func ranksOf(ranks report.Ranks) *breakdown {
 	return &b
 }
 
-// streamLane is the allocated memory of a stream over a step.
+// streamLane shows the allocated memory of a CUDA stream over a step.
 type streamLane struct {
 	Name, Most string
 	// Path is an SVG path in a box of laneWidth and laneHeight.
 	Path string
 }
 
-// The box of a lane's path, and its largest number of points in time.
+// The size of the box of a lane's path, and the largest number of points of a path.
 const (
 	laneWidth, laneHeight = 1000, 40
 	lanePoints            = 400
 )
 
-// newLanes returns the streams of a step with several: the bytes allocated on each over time, on one scale.
+// newLanes returns the allocated bytes over time on each stream, all on one scale; nil if the step has one stream.
 func newLanes(p *profile.Profile, from, to int) []streamLane {
 	names := p.Program.Streams
 	if len(names) < 2 {
@@ -81,7 +81,7 @@ func newLanes(p *profile.Profile, from, to int) []streamLane {
 	return out
 }
 
-// lanePath draws a stream's bytes as a stepped area, as high as its most.
+// lanePath returns the SVG path of a stream's bytes as a stepped area whose height is the stream's share of most.
 func lanePath(steps [][]int64, stream int, most int64) string {
 	var path strings.Builder
 	fmt.Fprintf(&path, "M0 %d", laneHeight)

@@ -13,22 +13,22 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// step is a step as the page shows it.
+// step is the data of a step in the templates.
 type step struct {
-	// ID is the suffix of the names of the step's elements, if a page has two steps.
+	// ID is the suffix of HTML ids, if a page shows two steps.
 	ID          string
 	Batch, Step int
-	// On is the GPU, if the page shows several.
+	// On is the name of the GPU, if the page shows several.
 	On  string
 	OOM string
-	// Note is a difference between this step and the step of the runs.
+	// Note describes a difference from the step of the runs.
 	Note    string
 	Peak    string
 	Phase   string
 	Largest []tensor
 	Rest    string
 	Heap    heapSums
-	// Lanes are the streams of the step, none if it has only one.
+	// Lanes are the streams of the step; nil if there is only one.
 	Lanes []streamLane
 	Data  stepData
 }
@@ -40,38 +40,38 @@ type tensor struct {
 	Share                  float64
 }
 
-// heapSums are the parts of the reserved memory at the peak.
+// heapSums divides the reserved memory at the peak.
 type heapSums struct {
 	Reserved, Tensors, Rounding, Holes, LargestHole int64
 	Segments, Blocks                                int
 }
 
-// stepData is the data that page.js draws. Lists of numbers stand side by side, an
-// entry for each event or buffer, since objects would take far more room.
+// stepData is the data that page.js draws. It consists of parallel lists with an entry for each event or buffer, since
+// objects would need far more space.
 type stepData struct {
 	Classes []string `json:"classes"`
 	// Start are the allocated bytes by class before the first event.
 	Start []int64 `json:"start"`
-	// Events are buffer indices: b for the allocation of buffer b, -1-b for its free.
+	// Events are numbers: b is the allocation of buffer b, and -1-b its free.
 	Events []int `json:"events"`
-	// Reserved has pairs of an event and the reserved bytes from there on.
+	// Reserved holds pairs: an event, and the reserved bytes from that event on.
 	Reserved [][2]int64 `json:"reserved"`
-	// Bytes, Class and Site describe buffers.
+	// Bytes, Class and Site hold the size, class and site of each buffer.
 	Bytes []int64 `json:"bytes"`
 	Class []int   `json:"class"`
 	Site  []int   `json:"site"`
-	// Sites are operator and module.
+	// Sites are pairs of operator and module.
 	Sites  [][2]string `json:"sites"`
 	Phases []phaseData `json:"phases"`
-	// Peak is the event with the most allocated bytes.
+	// Peak is the index of the event with the most allocated bytes.
 	Peak int `json:"peak"`
 	// Top describes the largest tensor at the peak.
 	Top   string `json:"top,omitempty"`
 	Limit int64  `json:"limit"`
-	// Scale is the smallest end of the axis, in bytes.
+	// Scale is the smallest end of the memory axis, in bytes.
 	Scale int64      `json:"scale,omitempty"`
 	Flame *flameNode `json:"flame"`
-	// Segments are lists of blocks: size, class (-1 for a hole), site.
+	// Segments are lists of blocks, each with size, class (-1 for free memory) and site.
 	Segments [][][3]int64 `json:"segments"`
 }
 
@@ -81,7 +81,7 @@ type phaseData struct {
 	To   int    `json:"to"`
 }
 
-// flameNode is a model, module or operator with the bytes in it at the peak.
+// flameNode is a model, module or operator with the bytes that it holds at the peak.
 type flameNode struct {
 	Name  string       `json:"n"`
 	Bytes int64        `json:"b"`
@@ -92,7 +92,7 @@ type flameNode struct {
 	index   map[string]*flameNode
 }
 
-// largestTensors is the number of tensors in the table.
+// largestTensors is the number of rows of the table of the largest tensors.
 const largestTensors = 20
 
 func newStep(p *profile.Profile) *step {
@@ -132,7 +132,7 @@ func newStep(p *profile.Profile) *step {
 	return s
 }
 
-// siteText returns the module of a site, with the line of source if it is known.
+// siteText returns the module of a site, with the source line if it is known.
 func siteText(s program.Site) string {
 	if s.Where == "" {
 		return s.Module
@@ -140,7 +140,7 @@ func siteText(s program.Site) string {
 	return strings.TrimSpace(s.Module + " " + s.Where)
 }
 
-// sites assigns to sites the indices by which the page's data refers to them.
+// sites assigns indices to allocation sites, by which the page's data refers to them.
 type sites struct {
 	data  *stepData
 	index map[[2]string]int
@@ -158,7 +158,7 @@ func (s *sites) of(p *profile.Profile, buffer uint32) int {
 	return i
 }
 
-// timeline fills in the events of the instructions from up to to.
+// timeline returns the events of a range of instructions.
 func timeline(p *profile.Profile, from, to int) stepData {
 	d := stepData{Start: make([]int64, program.NumClasses), Limit: p.GPU.Memory - p.GPU.Context, Reserved: [][2]int64{}}
 	for c := range program.NumClasses {
@@ -213,7 +213,7 @@ func countEvents(list []program.Instruction) int {
 	}))
 }
 
-// phases returns those within the instructions, in numbers of events.
+// phases returns the phases within a range of instructions, which count events.
 func phases(p *profile.Profile, from, to int) []phaseData {
 	event := func(instruction int) int {
 		return countEvents(p.Program.Instructions[from:instruction])
@@ -229,7 +229,7 @@ func phases(p *profile.Profile, from, to int) []phaseData {
 	return out
 }
 
-// flameGraph adds up the live buffers at the peak by modules.
+// flameGraph sums the bytes of the live buffers at the peak by module and operator.
 func flameGraph(p *profile.Profile) *flameNode {
 	root := &flameNode{Name: p.Case.Model}
 	for _, h := range p.Run.Peak.Live {
@@ -269,7 +269,7 @@ func (n *flameNode) child(name string) *flameNode {
 	return k
 }
 
-// sort puts the largest first and finds the class with most bytes in each node.
+// sort sorts children by bytes, the largest first, and sets the class with the most bytes in each node.
 func (n *flameNode) sort() {
 	for c, bytes := range n.classes {
 		if bytes > n.classes[n.Class] {
@@ -282,7 +282,7 @@ func (n *flameNode) sort() {
 	}
 }
 
-// heapMap lists the segments at the peak, the largest first.
+// heapMap returns the blocks of the segments at the peak, the largest segment first.
 func heapMap(p *profile.Profile, d *stepData) ([][][3]int64, heapSums) {
 	numbered := sites{d, map[[2]string]int{}}
 	for i, s := range d.Sites {

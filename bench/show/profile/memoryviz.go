@@ -10,9 +10,9 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// WriteMemoryViz writes the steps as PyTorch's torch.cuda.memory._dump_snapshot would after them: the segments at the
-// end and all earlier events of the allocator. pytorch.org/memory_viz and torch/cuda/_memory_viz.py read it. Operator
-// and modules replace Python's frames; a key of its own reports that it was simulated.
+// WriteMemoryViz writes a snapshot as torch.cuda.memory._dump_snapshot would after the steps: the segments at the end,
+// and all events of the allocator. pytorch.org/memory_viz and torch/cuda/_memory_viz.py read it. Operators and modules
+// replace Python's frames; an additional key marks it as simulated.
 func (p *Profile) WriteMemoryViz(w io.Writer) error {
 	out := pickle.NewWriter(w)
 	s := snapshot{p, out, p.owners()}
@@ -27,19 +27,19 @@ func (p *Profile) WriteMemoryViz(w io.Writer) error {
 	return out.Close()
 }
 
-// snapshot writes the parts of a snapshot.
+// snapshot writes a snapshot of PyTorch's allocator.
 type snapshot struct {
 	*Profile
 	out *pickle.Writer
-	// owners are the buffers of the events.
+	// owners holds the buffer of each event.
 	owners []uint32
 }
 
 // noOwner marks an event that belongs to no buffer.
 const noOwner = ^uint32(0)
 
-// owners finds the buffer of each event: the one that the event's instruction allocates or frees. Events of segments
-// belong to no buffer.
+// owners returns the buffer of each event, which the event's instruction allocates or frees. Events of segments belong
+// to no buffer.
 func (p *Profile) owners() []uint32 {
 	owners := make([]uint32, len(p.Events))
 	for i, e := range p.Events {
@@ -104,13 +104,13 @@ func (s *snapshot) event(i int) {
 	})
 }
 
-// siteAndClass holds the data that decides the frames of a buffer.
+// siteAndClass holds the data from which a buffer's frames are made.
 type siteAndClass struct {
 	class program.Class
 	site  uint32
 }
 
-// frames writes the frames of a buffer as PyTorch's snapshots do, the innermost first.
+// frames writes the stack frames of a buffer, the innermost first, as PyTorch's snapshots hold them.
 func (s *snapshot) frames(buffer uint32) {
 	if buffer == noOwner {
 		s.out.List(0, nil)
@@ -129,7 +129,7 @@ func (s *snapshot) frames(buffer uint32) {
 	})
 }
 
-// annotations writes the beginnings and ends of the phases.
+// annotations writes the start and the end of each phase.
 func (s *snapshot) annotations() {
 	spans := s.Spans()
 	s.out.List(2*len(spans), func(i int) {
@@ -153,7 +153,7 @@ func reservedOf(l *replay.Layout) (bytes int64) {
 	return bytes
 }
 
-// poolName returns the segment type, as PyTorch calls it.
+// poolName returns PyTorch's name for the segment type of a pool.
 func poolName(p allocator.Pool) string {
 	if p == allocator.SmallPool {
 		return "small"

@@ -20,14 +20,14 @@ type traceEvent struct {
 	Arguments map[string]any `json:"args,omitempty"`
 }
 
-// The threads that phases and kernels show on.
+// The threads of the trace: phases and kernels.
 const (
 	phaseThread  = 1
 	kernelThread = 2
 )
 
 // WritePerfetto writes the steps as a JSON trace of the Trace Event Format: counters of the allocated bytes by class
-// and of the reserved bytes, a slice for each phase and one for each kernel. Clock says how times are counted.
+// and of the reserved bytes, and a slice for each phase and kernel. Times are from [Profile.Clock].
 func (p *Profile) WritePerfetto(w io.Writer) error {
 	buffered := bufio.NewWriter(w)
 	out := &eventWriter{json: json.NewEncoder(buffered), to: buffered}

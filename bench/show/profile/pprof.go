@@ -7,9 +7,9 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// WritePprof writes the live buffers at the peak as a pprof profile: a sample for each buffer, on the stack of modules
-// and operator that allocated it, with its class and phase as labels. Values are the number of buffers and their
-// requested and allocated bytes; allocated is the default and sums to the peak, to the byte.
+// WritePprof writes the live buffers at the peak as a pprof profile: one sample per buffer, with the stack of modules
+// and the operator that allocated it, and its class and phase as labels. Values are the number of buffers and their
+// requested and allocated bytes. The allocated bytes, shown by default, sum to the peak exactly.
 func (p *Profile) WritePprof(w io.Writer) error {
 	out := &profile.Profile{
 		SampleType: []*profile.ValueType{
@@ -34,8 +34,8 @@ func (p *Profile) WritePprof(w io.Writer) error {
 	return out.Write(w)
 }
 
-// Stack returns the site of a buffer's allocation, outermost first: the model, the modules by their full paths, the
-// operator. A buffer outside of modules is under its class.
+// Stack returns the stack of a buffer's allocation, outermost first: the model, the modules by their full paths, the
+// operator. For a buffer outside of modules, its class replaces the modules.
 func (p *Profile) Stack(buffer uint32) []string {
 	stack := []string{p.Case.Model}
 	site := p.Site(buffer)
@@ -53,7 +53,7 @@ func (p *Profile) Stack(buffer uint32) []string {
 	return append(stack, Operator(site))
 }
 
-// stackLocations makes the locations of a profile, one for each frame that differs.
+// stackLocations creates the locations of a pprof profile, one for each distinct frame.
 type stackLocations struct {
 	out       *profile.Profile
 	locations map[string]*profile.Location

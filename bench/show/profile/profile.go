@@ -1,8 +1,8 @@
 // Package profile computes the contents of memory during training steps of one case at one batch size, and writes them
-// in the forms that other tools read: pprof, PyTorch's memory_viz, Perfetto.
+// in formats of other tools: pprof, PyTorch's memory_viz, Perfetto.
 //
-// A profile is computed from the case whenever it is needed. Recording a case always gives the same program, and
-// replaying it the same run, so result files need not hold either.
+// A profile is computed from the case whenever it is needed. Result files need not hold it, because recording and
+// replaying a case always gives the same result.
 package profile
 
 import (
@@ -21,8 +21,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Profile is the recorded steps of a case with a full replay of them, on simulated memory
-// of a GPU's size. Nothing in it is measured.
+// Profile holds the recorded steps of a case and their replay on a simulated GPU. Nothing in it is measured.
 type Profile struct {
 	Tool  report.Tool
 	Case  report.Case
@@ -37,8 +36,8 @@ type Profile struct {
 	// AtPeak and AtEnd are the layouts of the heap at the first moment with the most allocated bytes, and at the end of
 	// the steps or when memory ran out.
 	AtPeak, AtEnd *replay.Layout
-	// Clock is the time at which each instruction begins: the sum of the lower bounds of the times of the kernels
-	// before it (see [device.GPU.Roofline]).
+	// Clock is the start time of each instruction: the sum of the lower bounds of all earlier kernels' times (see
+	// [device.GPU.Roofline]).
 	Clock []time.Duration
 }
 
@@ -73,7 +72,7 @@ func NewProfile(ctx context.Context, p *program.Program, gpu device.GPU, conf al
 	return pr, nil
 }
 
-// instructionTimes adds up the kernels' times.
+// instructionTimes returns the start time of each instruction, from the kernels' times.
 func instructionTimes(p *program.Program, gpu device.GPU) []time.Duration {
 	times := make([]time.Duration, len(p.Instructions)+1)
 	for i, in := range p.Instructions {
@@ -105,7 +104,7 @@ func (p *Profile) Site(buffer uint32) program.Site {
 	return program.Site{}
 }
 
-// Operator returns the operator of a site with the autograd node it belongs to: "conv2d", "mm (AddmmBackward0)".
+// Operator returns the operator of a site, with its autograd node in backward: "conv2d", "mm (AddmmBackward0)".
 func Operator(s program.Site) string {
 	if s.Op == "" {
 		return cmp.Or(s.Node, "unknown")
@@ -127,7 +126,7 @@ type Span struct {
 	From, To int
 }
 
-// Spans returns the phases that were run, the last perhaps cut off by a lack of memory.
+// Spans returns the phases that ran. The last one may be incomplete because memory ran out.
 func (p *Profile) Spans() []Span {
 	var spans []Span
 	from := 0
@@ -178,7 +177,7 @@ func (p *Profile) ByClass() []program.Breakdown {
 	return series
 }
 
-// String describes what was profiled, in a line.
+// String describes the profile in a line.
 func (p *Profile) String() string {
 	return fmt.Sprintf("%s, batch %d; simulated %s", p.Case, p.Batch, p.GPU.Product)
 }

@@ -21,7 +21,8 @@ var wslNode = "/dev/dxg"
 // GPUs, vGPUs and some WSL2 drivers lack it.
 const virtualMemory cu.DeviceAttribute = 102
 
-// hostShare is the divisor of the memory that stays free on a GPU with the host's memory: filling it stops the machine.
+// hostShare is the divisor for the share of memory that stays free on a GPU that shares the host's memory: without free
+// memory the machine hangs.
 const hostShare = 8
 
 // displayShare is the memory that stays free on a GPU with a display by default: a desktop without memory for its next

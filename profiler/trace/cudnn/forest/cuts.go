@@ -86,7 +86,7 @@ const (
 // context returns the context of the next step.
 func (m *cutModel) context() int { return m.unit*gapLengths + min(m.length, gapLengths-1) }
 
-// floor returns the previous cut in another unit, rounded down.
+// floor returns the previous cut in units of the given index, rounded down.
 func (m *cutModel) floor(unit int) int64 { return int64(m.before/unitPowers[unit] + 1e-9) }
 
 // add returns the cut that is gap above the previous one. It becomes the previous cut.
