@@ -68,7 +68,7 @@ func (f *shardFlags) parse() (bool, error) {
 type shardWork func(ctx context.Context, from, to int, partial json.RawMessage, keep func(any) error) (units int,
 	result any, err error)
 
-// run does the shard's part of the work. common is the data about the whole work.
+// run processes the shard's part of the work. common is the data about the whole work.
 func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, do shardWork) (err error) {
 	p.Tool = vprofTool()
 	h := shard.Header{

@@ -44,6 +44,7 @@ const MaxShared = 48 << 10
 const MinCapability = 70
 
 // The modules, PTX and cubins in one archive each. They differ little, so compressed together they take half the space.
+//
 //go:embed ptx/modules.tar.xz
 var packedPTX []byte
 

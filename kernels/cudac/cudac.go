@@ -7,6 +7,7 @@ package cudac
 import "embed"
 
 // Sources holds the files from which the PTX modules are compiled.
+//
 //go:embed *.cu *.cuh
 var Sources embed.FS
 

@@ -17,7 +17,7 @@ func NewBuffer(int) *Buffer { panic(Missing) }
 // NewSparse panics: this build cannot run kernels.
 func NewSparse(int64) (*Buffer, error) { panic(Missing) }
 
-// Free does nothing.
+// Free frees nothing.
 func (b *Buffer) Free() {}
 
 // Address returns the first byte's address, as kernels see it.
