@@ -4,7 +4,6 @@ import (
 	_ "embed" // the catalog
 	"encoding/csv"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -36,8 +35,12 @@ func parseCatalog(text string) ([]GPU, map[string]int) {
 	}
 	var gpus []GPU
 	index := map[string]int{}
+	columns := map[string]int{}
+	for i, name := range rows[0] {
+		columns[name] = i
+	}
 	for _, row := range rows[1:] {
-		g := gpuOf(rows[0], row)
+		g := gpuOf(columns, row)
 		keys := map[string]bool{normalizeName(g.Name): true}
 		for _, alias := range g.Aliases {
 			keys[normalizeName(alias)] = true
@@ -61,8 +64,8 @@ func parseCatalog(text string) ([]GPU, map[string]int) {
 }
 
 // gpuOf returns the GPU of a row. An empty rate is zero.
-func gpuOf(head, row []string) GPU {
-	cell := func(name string) string { return row[slices.Index(head, name)] }
+func gpuOf(columns map[string]int, row []string) GPU {
+	cell := func(name string) string { return row[columns[name]] }
 	rate := func(name, exponent string) float64 {
 		if cell(name) == "" {
 			return 0

@@ -140,13 +140,13 @@ func (l Libraries) nearest(name string) string {
 // WithLibraries returns the stack with the given releases of libraries.
 func (s *Stack) WithLibraries(l Libraries) *Stack {
 	other := *s
-	other.libraries, other.rules.Libraries = l, rulesOf(l)
+	other.libraries, other.libraryRules = l, rulesOf(l)
 	if l["cuda"] != "" {
 		other.versions.CUDA = l["cuda"]
 	}
-	for _, k := range knownStacks {
+	for _, k := range knownStacks() {
 		if v := l["cudnn"]; v != "" && k.versions.CuDNN == v {
-			other.rules.Convolutions, other.cudnnOf, other.askedFor = k.rules.Convolutions, k.cudnnOf, k.askedFor
+			other.convolutions, other.cudnnOf, other.askedFor = k.convolutions, k.cudnnOf, k.askedFor
 		}
 	}
 	if l["cudnn"] != "" {

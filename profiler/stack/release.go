@@ -4,9 +4,7 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
-
-	"github.com/vprof/vprof/profiler/allocator"
-	"github.com/vprof/vprof/profiler/trace"
+	"sync"
 )
 
 // release is a release of PyTorch with its changes since the previous release.
@@ -48,29 +46,29 @@ func decodeRow(row []byte, to any) {
 const completeRelease = "9.19"
 
 // knownStacks has a stack for each supported release, oldest first.
-var knownStacks = func() []*Stack {
+var knownStacks = sync.OnceValue(func() (all []*Stack) {
 	var releases []release
 	decodeRow(releaseTable, &releases)
-	var all []*Stack
-	former := Stack{rules: trace.Rules{Libraries: rulesOf(nil)}}
+	former := Stack{libraryRules: rulesOf(nil)}
 	for i, r := range releases {
 		s := former
-		s.allocator = allocator.Rules{}
-		s.rules = trace.Rules{Libraries: former.rules.Libraries, Convolutions: former.rules.Convolutions}
 		if r.CuDNNVersions != nil {
 			s.cudnnOf, s.askedFor = r.CuDNNVersions[len(r.CuDNNVersions)-1], r.CuDNNOf
-			s.rules.Convolutions = convolutionRules(append([]string{completeRelease}, r.CuDNNVersions...)...)
+			s.convolutions = convolutionRules(append([]string{completeRelease}, r.CuDNNVersions...)...)
 		}
-		for _, each := range releases[:i+1] { // anew, since decoding reuses the memory of slices
-			decodeRow(each.Rules, &s.rules)
-			decodeRow(each.Allocator, &s.allocator)
-		}
-		for _, later := range releases[i+1:] {
-			s.allocator.UnknownSettings = append(s.allocator.UnknownSettings, later.Settings...)
-		}
+		s.rows = sync.OnceValue(func() (d decodedRows) {
+			for _, each := range releases[:i+1] {
+				decodeRow(each.Rules, &d.rules)
+				decodeRow(each.Allocator, &d.allocator)
+			}
+			for _, later := range releases[i+1:] {
+				d.allocator.UnknownSettings = append(d.allocator.UnknownSettings, later.Settings...)
+			}
+			return d
+		})
 		s.versions, s.rulesOf = r.Versions, r.Torch
 		all = append(all, &s)
 		former = s
 	}
 	return all
-}()
+})

@@ -33,11 +33,19 @@ type Stack struct {
 	// cudnnOf is the version of cuDNN whose choices of engines the stack uses.
 	cudnnOf string
 	// askedFor is the only compute capability for which that cuDNN was queried; empty for all.
-	askedFor  string
-	rules     trace.Rules
-	allocator allocator.Rules
+	askedFor string
+	// rows returns the rules of the release's row and of the rows before it, decoded on first use.
+	rows         func() decodedRows
+	convolutions *cudnn.Rules
+	libraryRules trace.Libraries
 	// libraries are the releases of packages other than PyTorch.
 	libraries Libraries
+}
+
+// decodedRows are the rules in rows of the table of releases.
+type decodedRows struct {
+	rules     trace.Rules
+	allocator allocator.Rules
 }
 
 // Versions returns the versions of the libraries that PyPI's wheel of the release requires.
@@ -47,10 +55,14 @@ func (s *Stack) Versions() Versions { return s.versions }
 func (s *Stack) Release() string { return s.versions.Torch }
 
 // Rules returns the rules for recordings on this stack. The caller must not change data that they point to.
-func (s *Stack) Rules() trace.Rules { return s.rules }
+func (s *Stack) Rules() trace.Rules {
+	r := s.rows().rules
+	r.Convolutions, r.Libraries = s.convolutions, s.libraryRules
+	return r
+}
 
 // Allocator returns the rules for parsing allocator settings.
-func (s *Stack) Allocator() allocator.Rules { return s.allocator }
+func (s *Stack) Allocator() allocator.Rules { return s.rows().allocator }
 
 // Notes returns notes that name the release whose rules are used instead, if the release was not measured or its cuDNN
 // was not queried.
@@ -95,10 +107,12 @@ func Default() *Stack {
 }
 
 // All returns the stacks of all known releases, oldest first. The caller must not change the slice.
-func All() []*Stack { return knownStacks }
+func All() []*Stack { return knownStacks() }
 
 // Releases returns the names of all known releases, oldest first.
-func Releases() []string { return lists.Map(knownStacks, func(s *Stack) string { return s.Release() }) }
+func Releases() []string {
+	return lists.Map(knownStacks(), func(s *Stack) string { return s.Release() })
+}
 
 // Lookup returns the stack of a release, such as "2.11" or "v2.11.0+cu130". An unknown release has the rules of the
 // nearest earlier one, or of the first; see [Stack.Notes].
@@ -107,8 +121,8 @@ func Lookup(release string) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	nearest := knownStacks[0]
-	for _, s := range knownStacks {
+	nearest := knownStacks()[0]
+	for _, s := range knownStacks() {
 		have, _ := parse(s.Release())
 		if have == at {
 			return s, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/replay"
 )
@@ -41,4 +42,22 @@ func BenchmarkRecordAndReplay(b *testing.B) {
 	b.Run("llama-80-layers", func(b *testing.B) {
 		recordAndReplay(b, models.Case{Model: "llama", Settings: models.Settings{"layers": 80}})
 	})
+}
+
+// BenchmarkSpread measures the perturbed replays of a step, in which searches for the largest batch take most time.
+func BenchmarkSpread(b *testing.B) {
+	gpu, err := device.Lookup("rtx-4090")
+	require.NoError(b, err)
+	for _, c := range []models.Case{
+		{Model: "redimnet-b2", Stage: "full", Batch: 80}, {Model: "gpt2", Batch: 8}, {Model: "unet", Batch: 16},
+	} {
+		b.Run(c.Model, func(b *testing.B) {
+			rec, err := all.Models().Record(c, RecorderGPU(gpu), models.Options{Steps: 3})
+			require.NoError(b, err)
+			for b.Loop() {
+				_, err := replay.MeasureSpread(b.Context(), rec.Program, allocator.DefaultConfig(), true, gpu.Rising, 1<<20)
+				require.NoError(b, err)
+			}
+		})
+	}
 }
