@@ -41,15 +41,11 @@ func parseCatalog(text string) ([]GPU, map[string]int) {
 	}
 	for _, row := range rows[1:] {
 		g := gpuOf(columns, row)
-		keys := map[string]bool{normalizeName(g.Name): true}
-		for _, alias := range g.Aliases {
-			keys[normalizeName(alias)] = true
-		}
-		for key := range keys {
-			if other, taken := index[key]; taken {
-				panic(fmt.Sprintf("device: %s and %s are both called %q", gpus[other].Name, g.Name, key))
+		for _, name := range append(g.Aliases, g.Name) {
+			if other, taken := index[normalizeName(name)]; taken && other < len(gpus) {
+				panic(fmt.Sprintf("device: %s and %s are both called %q", gpus[other].Name, g.Name, name))
 			}
-			index[key] = len(gpus)
+			index[normalizeName(name)] = len(gpus)
 		}
 		gpus = append(gpus, g)
 	}

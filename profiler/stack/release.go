@@ -5,6 +5,9 @@ import (
 	_ "embed"
 	"encoding/json"
 	"sync"
+
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // release is a release of PyTorch with its changes since the previous release.
@@ -56,15 +59,15 @@ var knownStacks = sync.OnceValue(func() (all []*Stack) {
 			s.cudnnOf, s.askedFor = r.CuDNNVersions[len(r.CuDNNVersions)-1], r.CuDNNOf
 			s.convolutions = convolutionRules(append([]string{completeRelease}, r.CuDNNVersions...)...)
 		}
-		s.rows = sync.OnceValue(func() (d decodedRows) {
+		s.rows = sync.OnceValues(func() (rules trace.Rules, alloc allocator.Rules) {
 			for _, each := range releases[:i+1] {
-				decodeRow(each.Rules, &d.rules)
-				decodeRow(each.Allocator, &d.allocator)
+				decodeRow(each.Rules, &rules)
+				decodeRow(each.Allocator, &alloc)
 			}
 			for _, later := range releases[i+1:] {
-				d.allocator.UnknownSettings = append(d.allocator.UnknownSettings, later.Settings...)
+				alloc.UnknownSettings = append(alloc.UnknownSettings, later.Settings...)
 			}
-			return d
+			return rules, alloc
 		})
 		s.versions, s.rulesOf = r.Versions, r.Torch
 		all = append(all, &s)

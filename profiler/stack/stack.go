@@ -35,17 +35,11 @@ type Stack struct {
 	// askedFor is the only compute capability for which that cuDNN was queried; empty for all.
 	askedFor string
 	// rows returns the rules of the release's row and of the rows before it, decoded on first use.
-	rows         func() decodedRows
+	rows         func() (trace.Rules, allocator.Rules)
 	convolutions *cudnn.Rules
 	libraryRules trace.Libraries
 	// libraries are the releases of packages other than PyTorch.
 	libraries Libraries
-}
-
-// decodedRows are the rules in rows of the table of releases.
-type decodedRows struct {
-	rules     trace.Rules
-	allocator allocator.Rules
 }
 
 // Versions returns the versions of the libraries that PyPI's wheel of the release requires.
@@ -56,13 +50,16 @@ func (s *Stack) Release() string { return s.versions.Torch }
 
 // Rules returns the rules for recordings on this stack. The caller must not change data that they point to.
 func (s *Stack) Rules() trace.Rules {
-	r := s.rows().rules
+	r, _ := s.rows()
 	r.Convolutions, r.Libraries = s.convolutions, s.libraryRules
 	return r
 }
 
 // Allocator returns the rules for parsing allocator settings.
-func (s *Stack) Allocator() allocator.Rules { return s.rows().allocator }
+func (s *Stack) Allocator() allocator.Rules {
+	_, r := s.rows()
+	return r
+}
 
 // Notes returns notes that name the release whose rules are used instead, if the release was not measured or its cuDNN
 // was not queried.

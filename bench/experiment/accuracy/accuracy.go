@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -92,21 +93,11 @@ type recordingKey struct {
 
 // shareRecordings groups the indices of records that can share a recording, in the order of their first records.
 func shareRecordings(records []reference.Record) [][]int {
-	var groups [][]int
-	at := map[recordingKey]int{}
-	for i := range records {
+	return lists.Groups(lists.Ascending(len(records)), func(i int) recordingKey {
 		c := records[i].Case
 		c.AllocConf, c.ConfigHash = "", records[i].Description().Hash()
-		key := recordingKey{c.Key(), records[i].GPU, stepsOf(&records[i]), records[i].Rising}
-		g, seen := at[key]
-		if !seen {
-			g = len(groups)
-			at[key] = g
-			groups = append(groups, nil)
-		}
-		groups[g] = append(groups[g], i)
-	}
-	return groups
+		return recordingKey{c.Key(), records[i].GPU, stepsOf(&records[i]), records[i].Rising}
+	})
 }
 
 // stepsOf returns the number of steps to record so that a replay is comparable with all records of a case. An OOM

@@ -54,24 +54,19 @@ func (v *survey) fillChoices(ctx context.Context) error {
 
 // groupSimilar groups the indices of the cases. A case without autocast follows the bf16 case that is otherwise equal,
 // since their steps may be equal.
-func (v *survey) groupSimilar() (all [][]int) {
-	of := map[models.CaseKey]int{}
-	for i, c := range v.search.Cases {
+func (v *survey) groupSimilar() [][]int {
+	cases := v.search.Cases
+	all := lists.Groups(lists.Ascending(len(cases)), func(i int) models.CaseKey {
+		c := cases[i]
 		if c.AMP == "bf16" {
 			c.AMP = models.NoAutocast
-			of[keyOf(c)] = len(all)
-			all = append(all, []int{i})
 		}
-	}
-	for i, c := range v.search.Cases {
-		at, twin := of[keyOf(c)]
-		switch {
-		case c.AMP == "bf16":
-		case twin:
-			all[at] = append(all[at], i)
-		default:
-			all = append(all, []int{i})
-		}
+		return keyOf(c)
+	})
+	for _, alike := range all {
+		slices.SortStableFunc(alike, func(a, b int) int {
+			return report.CompareBools(cases[a].AMP == "bf16", cases[b].AMP == "bf16")
+		})
 	}
 	return all
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 )
@@ -51,25 +52,13 @@ func (x *CachedExecutor) evict(used *sharedSteps) {
 }
 
 // GroupGPUs returns the indices of GPUs in groups of equal compute capability, by which libraries select kernels.
-func GroupGPUs(gpus []device.GPU) (kinds [][]int) {
-	at := map[device.Capability]int{}
-	for i, gpu := range gpus {
-		k, seen := at[gpu.Capability]
-		if !seen {
-			k, kinds = len(kinds), append(kinds, nil)
-			at[gpu.Capability] = k
-		}
-		kinds[k] = append(kinds[k], i)
-	}
-	return kinds
+func GroupGPUs(gpus []device.GPU) [][]int {
+	return lists.Groups(lists.Ascending(len(gpus)), func(i int) device.Capability { return gpus[i].Capability })
 }
 
 // OrderForSharing returns the indices of searches (a case on a GPU) in the order that shares the most recordings.
 func OrderForSharing(gpus []device.GPU, of func(i int) models.CaseKey) []int {
-	at := make([]int, len(gpus))
-	for i := range at {
-		at[i] = i
-	}
+	at := lists.Ascending(len(gpus))
 	slices.SortStableFunc(at, func(a, b int) int {
 		x, y := gpus[a], gpus[b]
 		return cmp.Or(cmp.Compare(of(a), of(b)), cmp.Compare(x.Memory, y.Memory))
