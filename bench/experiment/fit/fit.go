@@ -191,10 +191,7 @@ func (s Search) surveyCases(ctx context.Context, cases []models.Case) (*survey, 
 // surveyExactly searches the largest batch of every configuration on every GPU by replays.
 func (s *Search) surveyExactly(ctx context.Context, v *survey) error {
 	begin := planner.Start{Batch: s.Model.Default.Batch}
-	gpus := make([]device.GPU, len(v.choices))
-	for at := range gpus {
-		gpus[at] = s.GPUs[at/len(s.Cases)]
-	}
+	gpus := lists.Make(len(v.choices), func(at int) device.GPU { return s.GPUs[at/len(s.Cases)] })
 	order := step.OrderForSharing(gpus, func(at int) models.CaseKey { return keyOf(s.Cases[at%len(s.Cases)]) })
 	return progress.Each(ctx, s.Progress, "configurations", order, func(ctx context.Context, _, at int) (err error) {
 		gpu, c := gpus[at], s.Cases[at%len(s.Cases)]

@@ -227,15 +227,10 @@ func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
 
 // sampledBatches returns the batch sizes to record, from the smallest GPU's to the largest GPU's.
 func (v *survey) sampledBatches() []int {
-	s := v.search
-	var batches []int
-	for _, batch := range []int{
-		max(2, s.Model.Default.Batch/4), max(4, 2*s.Model.Default.Batch),
-		max(8, 16*s.Model.Default.Batch),
-	} {
-		batches = append(batches, min(batch, s.MaxBatch))
-	}
-	return slices.Compact(batches)
+	usual, most := v.search.Model.Default.Batch, v.search.MaxBatch
+	return slices.Compact([]int{
+		min(max(2, usual/4), most), min(max(4, 2*usual), most), min(max(8, 16*usual), most),
+	})
 }
 
 // addResult adds the result at a batch size to a curve, with the step times on the timed GPUs.
