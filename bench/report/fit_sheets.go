@@ -102,7 +102,7 @@ func (f *Fit) visibleChoices(unit byteColumn) (out []Choice) {
 }
 
 // choiceColumns are the heads of a choice's cells.
-const choiceColumns = "stage? | precision? | checkpointing | settings? | strategy? | options? | batch> | " +
+const choiceColumns = "stage? | precision? | checkpointing? | settings? | strategy? | options? | batch> | " +
 	"micro-batches>-2 | effective>-4 | device {}> | use>-3 | samples/s ~>-1"
 
 func (c Choice) cells(unit byteColumn) []string {
