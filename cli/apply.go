@@ -162,9 +162,10 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	}
 	fmt.Fprintf(to, "\nto apply: %s\n", fit.Recommendation(c))
 	if f.trainer() != nil && !f.trainer().Writable() {
-		text, err := f.trainer().Paste(trainerValues(c))
+		values := f.trainerValues(c)
+		text, err := f.trainer().Paste(values)
 		if err == nil {
-			_, err = f.readBack(ctx, o.app, nil, trainerFlags(c), c)
+			_, err = f.readBack(ctx, o.app, nil, trainerFlags(values, c), c)
 		}
 		if err == nil {
 			_, err = fmt.Fprintf(to, "\nset in the command of %s:\n\n%s\n", f.trainer().File, text)
@@ -226,11 +227,26 @@ func systemValues(c report.Choice) systems.Values {
 	return v
 }
 
-// trainerValues returns the values to write into a trainer's configuration.
-func trainerValues(c report.Choice) trainers.Values {
+// trainerValues returns the values to write into a trainer's configuration: those of the choice, and those of the
+// user's flags for which the trainer has keys.
+func (f *applyFlags) trainerValues(c report.Choice) trainers.Values {
 	v := trainers.Values{
 		Batch: c.Batch, Accumulate: c.Case.Accumulate, Checkpointing: c.Case.Checkpointing,
-		Savings: map[string]string{},
+		Savings: map[string]string{}, Given: map[string]string{},
+	}
+	give := func(flag, value string) {
+		if f.trainer().HasKeys(flag, value) {
+			v.Given[flag] = value
+		}
+	}
+	f.flags.Visit(func(flag *pflag.Flag) {
+		written := slices.Concat(flagsOutsideFiles, []string{"model", "batch", "accumulate", "checkpointing"})
+		if f.of.isFixed(flag.Name) && !slices.Contains(written, flag.Name) {
+			give(flag.Name, flag.Value.String())
+		}
+	})
+	if c.SeqLen > 0 {
+		give("seq-len", fmt.Sprint(c.SeqLen))
 	}
 	turn := func(on bool, flag, value string) {
 		if on {
@@ -243,16 +259,18 @@ func trainerValues(c report.Choice) trainers.Values {
 	turn(k.InBackward, "optimizer-in-backward", "true")
 	turn(k.Quantize != "", "quantize", k.Quantize)
 	turn(fit.HasSaving("optimizer", k), "optimizer", k.Optimizer)
+	maps.DeleteFunc(v.Given, func(flag, _ string) bool { return v.Savings[flag] != "" })
 	return v
 }
 
-// trainerFlags returns the values of [trainerValues] as flags of vprof smoke.
-func trainerFlags(c report.Choice) []string {
-	v := trainerValues(c)
+// trainerFlags returns the values of [applyFlags.trainerValues] as flags of vprof smoke.
+func trainerFlags(v trainers.Values, c report.Choice) []string {
 	args := []string{fmt.Sprintf("--batch=%d", v.Batch), fmt.Sprintf("--accumulate=%d", max(1, v.Accumulate))}
 	args = append(args, "--checkpointing="+cmp.Or(string(c.Case.Recompute), fmt.Sprint(v.Checkpointing)))
-	for _, name := range slices.Sorted(maps.Keys(v.Savings)) {
-		args = append(args, "--"+name+"="+v.Savings[name])
+	for _, values := range []map[string]string{v.Savings, v.Given} {
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			args = append(args, "--"+name+"="+values[name])
+		}
 	}
 	return args
 }
@@ -263,7 +281,7 @@ func (f *applyFlags) changes(s systems.Project, c report.Choice) ([]configfile.C
 	switch t := f.trainer(); {
 	case t != nil:
 		files[0].Path = t.File
-		files[0].Edits, err = t.Edits(trainerValues(c))
+		files[0].Edits, err = t.Edits(f.trainerValues(c))
 	case len(f.mapPairs) > 0:
 		if files[0].Edits, err = systems.MappedEdits(f.mapPairs, systemValues(c)); err != nil {
 			err = fmt.Errorf("--map: %w", err)

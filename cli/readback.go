@@ -89,7 +89,8 @@ func (f *applyFlags) readBack(
 	}
 	dropSettings(a, &s.Case.Case, &c.Case.Case)
 	for _, d := range models.Differences(s.Case.Case, c.Case.Case) {
-		if d.Name != "stage" && d.A+d.B != "" { // all stages are judged
+		unevaluated := d.Name == "evaluate" && d.A == "" && d.B == "none" // two words of a file without evaluation
+		if d.Name != "stage" && d.A+d.B != "" && !unevaluated {           // all stages are judged
 			return "", f.notInFile(cmp.Or(d.Name, d.Label), d.A, d.B)
 		}
 	}
@@ -115,25 +116,18 @@ func dropSettings(a *app, read, choice *models.Case) {
 
 // notInFile returns the error for a value of the choice that the written files lack.
 func (f *applyFlags) notInFile(flag, inFile, chosen string) error {
-	keys, assumes, usual := []string{factOfFlag[flag], flag}, "--"+flag+" "+chosen, "the default"
+	assumes, usual := "--"+flag+" "+chosen, "the default"
 	switch flag {
 	case "settings":
-		name, _, _ := strings.Cut(cmp.Or(chosen, inFile), "=")
-		keys, assumes = []string{name}, "--set "+chosen
+		assumes = "--set " + chosen
 	case "recompute":
-		keys, usual = []string{"reentrant"}, "non-reentrant"
+		usual = "non-reentrant"
 		assumes = "--checkpointing " + cmp.Or(chosen, usual)
 	}
-	file, remedy := f.of.config.path, "run fit again without it"
+	file := cmp.Or(f.of.config.path, f.config)
 	if t := f.trainer(); t != nil {
-		file, remedy = t.File, fmt.Sprintf("vprof knows no key of %s for it; %s", t.Trainer, remedy)
-		if i := slices.IndexFunc(keys, func(key string) bool { return t.DecidedBy(key) != "" }); i >= 0 {
-			remedy = fmt.Sprintf("set %s by hand, and run fit again", t.DecidedBy(keys[i]))
-		}
+		file = t.File
 	}
-	return usagef("nothing was written: fit assumes %s, and a plan of %s would have %s; %s", assumes, cmp.Or(file,
-		f.config), cmp.Or(inFile, usual), remedy)
+	return usagef("nothing was written: fit assumes %s, and a plan of %s would have %s; change the file yourself, and "+
+		"run fit on it without that flag", assumes, file, cmp.Or(inFile, usual))
 }
-
-// factOfFlag maps flags to their names in the trainers' tables, if those differ.
-var factOfFlag = map[string]string{"amp": "mixed", "lora": "lora-r", "evaluate": "eval-batch"}

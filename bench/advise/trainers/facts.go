@@ -61,6 +61,25 @@ func checkCount(name, value string) string {
 	return ""
 }
 
+// factsOf returns the facts that a flag's value sets: lora-r for --lora r=8, or the fact of the flag's name.
+func factsOf(flag, value string) map[string]string {
+	switch {
+	case flag == "amp":
+		return map[string]string{"mixed": strings.TrimSuffix(value, "none")}
+	case flag == "evaluate" && value == "none":
+		return map[string]string{"evaluates": ""}
+	}
+	all, prefix := map[string]string{}, strings.Replace(flag, "evaluate", "eval", 1)
+	for option := range strings.SplitSeq(value, ",") {
+		name, value, has := strings.Cut(option, "=")
+		if !has {
+			return map[string]string{flag: option}
+		}
+		all[prefix+"-"+name] = value
+	}
+	return all
+}
+
 // integerFact returns the value of a fact that must be a whole number from least on; otherwise if it is missing.
 func (c *Config) integerFact(name string, otherwise, least int) (int, error) {
 	const most = 1 << 30

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/bench/advise/configfile"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Values are the recommended values to write into a configuration file.
@@ -19,6 +20,8 @@ type Values struct {
 	// Savings maps the flags of memory-saving options (without dashes) to the recommended values. The file may already
 	// set some of them.
 	Savings map[string]string
+	// Given maps other flags that the user gave, for which the trainer has keys, to their values.
+	Given map[string]string
 }
 
 // CanSet reports whether the trainer has a key for a memory-saving option, given by its flag without dashes.
@@ -56,7 +59,7 @@ func yamlLiteral(word string) any {
 	if on, err := strconv.ParseBool(word); err == nil && len(word) > 1 {
 		return on
 	}
-	if n, err := strconv.ParseInt(word, 10, 64); err == nil {
+	if n, err := strconv.ParseInt(strings.TrimSuffix(word, ".0"), 10, 64); err == nil {
 		return n
 	}
 	return word
@@ -90,68 +93,29 @@ func (c *Config) Writable() bool { return !c.doc.command }
 
 // Edits returns the edits that set the values in the configuration file, by the trainer's table. Keys that already have
 // the value stay unchanged.
-func (c *Config) Edits(v Values) ([]configfile.Edit, error) {
-	var edits []configfile.Edit
+func (c *Config) Edits(v Values) ([]configfile.Edit, error) { return c.edits(v, false) }
+
+// Paste returns the command-line arguments that set the values, for users to paste.
+func (c *Config) Paste(v Values) (string, error) {
+	edits, err := c.edits(v, true)
+	return strings.Join(lists.Map(edits, func(e configfile.Edit) string {
+		return fmt.Sprintf("--%s %v", e.Path, e.Value)
+	}), " "), err
+}
+
+// edits returns the edits that set the values; all includes batch, accumulation and checkpointing that are set already.
+func (c *Config) edits(v Values, all bool) (edits []configfile.Edit, err error) {
 	for _, name := range []string{"batch", "accumulate", "checkpointing"} {
 		key, value, same, err := c.keyAndValue(name, v)
 		if err != nil {
 			return nil, err
 		}
-		if !same {
+		if all || !same {
 			edits = append(edits, configfile.Edit{Path: key, Value: value, Create: true})
 		}
 	}
 	turned, err := c.savingEdits(v.Savings)
-	return slices.Concat(edits, c.pipelineEdits(v), turned), err
-}
-
-// DecidedBy returns the key that sets a fact, or a setting given by its flag: the key in the file, or the key to add;
-// empty if the trainer's table has none.
-func (c *Config) DecidedBy(flag string) string {
-	if flag == "" {
-		return ""
-	}
-	for _, s := range c.Settings {
-		if s.Flag == flag && s.From.Path != "" {
-			return s.From.Path
-		}
-	}
-	if key := c.table.WrittenKeys[flag]; key != "" {
-		return key
-	}
-	for lever, keys := range c.table.SavingValues {
-		if strings.HasPrefix(lever, flag+"=") {
-			return strings.Join(slices.Sorted(maps.Keys(keys)), ", ")
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(c.table.Keys)) {
-		if c.table.Keys[key].FactName == flag {
-			return key
-		}
-		for _, w := range c.table.Keys[key].Words {
-			if w.Facts[flag] != "" {
-				return key
-			}
-		}
-	}
-	return ""
-}
-
-// Paste returns the command-line arguments that set the values, for users to paste.
-func (c *Config) Paste(v Values) (string, error) {
-	var words []string
-	for _, name := range []string{"batch", "accumulate", "checkpointing"} {
-		key, value, _, err := c.keyAndValue(name, v)
-		if err != nil {
-			return "", err
-		}
-		words = append(words, fmt.Sprintf("--%s %v", key, value))
-	}
-	turned, err := c.savingEdits(v.Savings)
-	for _, e := range slices.Concat(c.pipelineEdits(v), turned) {
-		words = append(words, fmt.Sprintf("--%s %v", e.Path, e.Value))
-	}
-	return strings.Join(words, " "), err
+	return slices.Concat(edits, c.pipelineEdits(v), turned, c.givenEdits(v.Given)), err
 }
 
 // keyAndValue returns the key that sets a fact, and the trainer's value for vprof's value. same reports whether the
@@ -186,19 +150,79 @@ func (c *Config) keyAndValue(name string, v Values) (key string, value any, same
 		total := int64(v.Batch) * int64(v.Accumulate) * c.groups
 		return key, total, c.groups == 0 || strconv.FormatInt(total, 10) == c.facts[globalBatch].value, nil
 	}
-	if len(row.Words) == 0 {
-		n, err := strconv.ParseInt(ours, 10, 64)
-		return key, n, same, err
-	}
-	for word, w := range row.Words {
-		if alone := len(w.Facts) == 1 && w.Facts[name] == ours; w.Value != ours && !alone {
-			continue
-		}
-		if on, err := strconv.ParseBool(word); err == nil {
-			return key, on, same, nil
-		}
-		return key, word, same, nil
+	if word, ok := row.wordFor(name, ours); ok {
+		return key, yamlLiteral(word), same, nil
 	}
 	n, err := strconv.ParseInt(ours, 10, 64)
 	return key, n, same, err
+}
+
+// wordFor returns the key's value that sets a fact to this value and no other fact; of several the last in order, which
+// is "true" before "auto". For an empty value it returns "no" or "false" if other words set the fact.
+func (r Row) wordFor(fact, value string) (word string, ok bool) {
+	sets := false
+	for _, word := range slices.Backward(slices.Sorted(maps.Keys(r.Words))) {
+		w := r.Words[word]
+		alone := len(w.Facts) == 1 && w.Facts[fact] == value
+		if value != "" && word != "" && word != "*" && (r.FactName == fact && w.Value == value || alone) {
+			return word, true
+		}
+		sets = sets || w.Facts[fact] != ""
+	}
+	for _, word := range []string{"no", "false"} {
+		if w, off := r.Words[word]; off && value == "" && sets && w.Facts[fact] == "" {
+			return word, true
+		}
+	}
+	return "", false
+}
+
+// HasKeys reports whether the trainer has keys that set a flag, given without dashes, to the value.
+func (c *Config) HasKeys(flag, value string) bool {
+	for fact, value := range factsOf(flag, value) {
+		if key, _ := c.keyFor(fact, value); key == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// givenEdits returns the edits that set the user's flags, in the order of their names. If another key of the file gives
+// a fact another value (bf16 and fp16), that key is turned off.
+func (c *Config) givenEdits(given map[string]string) (edits []configfile.Edit) {
+	for _, flag := range slices.Sorted(maps.Keys(given)) {
+		wanted := factsOf(flag, given[flag])
+		for _, fact := range slices.Sorted(maps.Keys(wanted)) {
+			f := c.facts[fact]
+			if f.value == wanted[fact] {
+				continue
+			}
+			key, value := c.keyFor(fact, wanted[fact])
+			edits = append(edits, configfile.Edit{Path: key, Value: value, Create: true})
+			off, ok := c.table.Keys[f.from.Path].wordFor(fact, "")
+			if ok && f.from.File == c.doc.file && f.from.Path != key {
+				edits = append(edits, configfile.Edit{Path: f.from.Path, Value: yamlLiteral(off)})
+			}
+		}
+	}
+	return edits
+}
+
+// keyFor returns the key that sets a fact to a value, the file's own before the table's, and what it is set to; empty
+// if there is none.
+func (c *Config) keyFor(fact, value string) (key string, written any) {
+	keys := slices.Sorted(maps.Keys(c.table.Keys))
+	if own := c.facts[fact].from; own.File == c.doc.file {
+		keys = append([]string{own.Path}, keys...)
+	}
+	for _, key := range keys {
+		row := c.table.Keys[key]
+		if word, ok := row.wordFor(fact, value); ok {
+			return key, yamlLiteral(word)
+		}
+		if row.FactName == fact && len(row.Words) == 0 {
+			return key, yamlLiteral(value)
+		}
+	}
+	return "", nil
 }
