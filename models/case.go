@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -179,26 +178,21 @@ func (c Case) AutocastChoices() []Autocast {
 }
 
 // ParseAutocast parses the text of [Autocast.String].
-func ParseAutocast(text string) (Autocast, error) {
-	text = cmp.Or(torchTypeNames[text], text)
-	switch {
-	case text == "":
-		return NoAutocast, errors.New("empty; use none, fp16 or bf16")
-	case text == noAutocast:
-		return NoAutocast, nil
-	case !slices.Contains(AutocastPrecisions(), Autocast(text)):
-		return NoAutocast, fmt.Errorf("there is no precision %q; use none, fp16 or bf16", text)
+func ParseAutocast(text string) (Autocast, error) { return parsePrecision[Autocast](text, noAutocast) }
+
+// parsePrecision parses bf16, fp16, their names in PyTorch, or the name of the zero value.
+func parsePrecision[T ~string](text, zero string) (T, error) {
+	switch name := cmp.Or(torchTypeNames[text], text); name {
+	case zero:
+		return "", nil
+	case "bf16", "fp16":
+		return T(name), nil
 	}
-	return Autocast(text), nil
+	return "", fmt.Errorf("there is no precision %q; use %s, fp16 or bf16", text, zero)
 }
 
 // String returns the name of the precision; "none" without autocast.
-func (a Autocast) String() string {
-	if a == NoAutocast {
-		return noAutocast
-	}
-	return string(a)
-}
+func (a Autocast) String() string { return cmp.Or(string(a), noAutocast) }
 
 // MarshalText returns the text of String, for [encoding.TextMarshaler].
 func (a Autocast) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
@@ -219,26 +213,10 @@ const fp32 = "fp32"
 func WeightTypes() []WeightType { return []WeightType{FP32, "bf16", "fp16"} }
 
 // ParseWeightType parses the text of [WeightType.String].
-func ParseWeightType(text string) (WeightType, error) {
-	text = cmp.Or(torchTypeNames[text], text)
-	switch {
-	case text == "":
-		return FP32, errors.New("empty; use fp32, bf16 or fp16")
-	case text == fp32:
-		return FP32, nil
-	case !slices.Contains(WeightTypes(), WeightType(text)):
-		return FP32, fmt.Errorf("there is no type %q; use fp32, bf16 or fp16", text)
-	}
-	return WeightType(text), nil
-}
+func ParseWeightType(text string) (WeightType, error) { return parsePrecision[WeightType](text, fp32) }
 
 // String returns the name of the type; "fp32" for the zero value.
-func (w WeightType) String() string {
-	if w == FP32 {
-		return fp32
-	}
-	return string(w)
-}
+func (w WeightType) String() string { return cmp.Or(string(w), fp32) }
 
 // Description is the JSON that defines a user's model: its configuration file or its exported graph. Cases refer to
 // it by its hash. It is zero for models of the registry.

@@ -91,7 +91,7 @@ func TestWeightTypesAreReadAsTheyAreWritten(t *testing.T) {
 		require.Equal(t, w, got)
 	}
 	_, err := ParseWeightType("")
-	require.ErrorContains(t, err, "use fp32, bf16 or fp16")
+	require.ErrorContains(t, err, "use fp32, fp16 or bf16")
 }
 
 func TestACanonicalCaseLeavesDefaultsOut(t *testing.T) {

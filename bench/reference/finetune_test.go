@@ -39,7 +39,7 @@ func TestFineTuningRecordsAreCases(t *testing.T) {
 
 func TestDamagedFineTuningRecordsAreExplained(t *testing.T) {
 	for want, change := range map[string][2]any{
-		`steps.jsonl:1: weights: there is no type "int3"; use fp32, bf16 or fp16`:                                                                      {"weights", "int3"},
+		`steps.jsonl:1: weights: there is no precision "int3"; use fp32, fp16 or bf16`:                                                                 {"weights", "int3"},
 		`steps.jsonl:1: adapter: there is no adapter "dora"`:                                                                                           {"adapter", "dora"},
 		`steps.jsonl:1: rank: want at least 1, found 0`:                                                                                                {"rank", 0},
 		`steps.jsonl:1: checkpointing: 3 is neither false nor the name of a kind`:                                                                      {"checkpointing", 3},

@@ -1,6 +1,7 @@
 package trainers
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -125,36 +126,24 @@ func (c *Config) keyAndValue(name string, v Values) (key string, value any, same
 		"batch": strconv.Itoa(v.Batch), "accumulate": strconv.Itoa(v.Accumulate),
 		"checkpointing": strconv.FormatBool(v.Checkpointing),
 	}[name]
-	f := c.facts[name]
-	key = c.table.WrittenKeys[name]
-	if own := f.from; own.File == c.doc.file && own.Path != "" {
-		key = own.Path
-	}
-	row := c.table.Keys[key]
-	switch {
-	case f.value == ours:
-		same = true
-	case f.from.File != "" && f.from.File != c.doc.file:
+	f, same := c.facts[name], c.facts[name].value == ours
+	if f.from.File != "" && f.from.File != c.doc.file && !same {
 		return "", nil, false,
 			f.fault("decides %s, and vprof writes the trainer's own file only; change it there to %s", name, ours)
 	}
-	if key == "" && !same {
-		return "", nil, false, Key{File: c.File}.fault("%s has no key for --%s %s; set it yourself", c.Trainer, name,
-			ours)
-	}
-	if row.FactName == totalBatch {
-		total := int64(v.Batch) * int64(v.Accumulate)
+	key = cmp.Or(f.from.Path, c.table.WrittenKeys[name])
+	total := int64(v.Batch) * int64(v.Accumulate)
+	switch c.table.Keys[key].FactName {
+	case totalBatch:
 		return key, total, total == int64(c.total), nil
-	}
-	if row.FactName == globalBatch {
-		total := int64(v.Batch) * int64(v.Accumulate) * c.groups
+	case globalBatch:
+		total *= c.groups
 		return key, total, c.groups == 0 || strconv.FormatInt(total, 10) == c.facts[globalBatch].value, nil
 	}
-	if word, ok := row.wordFor(name, ours); ok {
-		return key, yamlLiteral(word), same, nil
+	if key, value = c.keyFor(name, ours); key == "" && !same {
+		err = Key{File: c.File}.fault("%s has no key for --%s %s; set it yourself", c.Trainer, name, ours)
 	}
-	n, err := strconv.ParseInt(ours, 10, 64)
-	return key, n, same, err
+	return key, value, same, err
 }
 
 // wordFor returns the key's value that sets a fact to this value and no other fact; of several the last in order, which
@@ -208,19 +197,20 @@ func (c *Config) givenEdits(given map[string]string) (edits []configfile.Edit) {
 	return edits
 }
 
-// keyFor returns the key that sets a fact to a value, the file's own before the table's, and what it is set to; empty
-// if there is none.
+// keyFor returns the key that sets a fact to a value, and what it is set to: the file's own key, else that which the
+// table writes, else the first of the table's; empty if there is none.
 func (c *Config) keyFor(fact, value string) (key string, written any) {
-	keys := slices.Sorted(maps.Keys(c.table.Keys))
-	if own := c.facts[fact].from; own.File == c.doc.file {
-		keys = append([]string{own.Path}, keys...)
+	keys := append([]string{c.table.WrittenKeys[fact]}, slices.Sorted(maps.Keys(c.table.Keys))...)
+	own := c.facts[fact].from
+	if own.File == c.doc.file {
+		keys = slices.Insert(keys, 0, own.Path)
 	}
 	for _, key := range keys {
 		row := c.table.Keys[key]
 		if word, ok := row.wordFor(fact, value); ok {
 			return key, yamlLiteral(word)
 		}
-		if row.FactName == fact && len(row.Words) == 0 {
+		if isKey := row.FactName == fact || key == own.Path && key != ""; isKey && len(row.Words) == 0 {
 			return key, yamlLiteral(value)
 		}
 	}
