@@ -167,12 +167,18 @@ func (f *Fit) notes() []string {
 		}
 		notes.Add("+ the search ends at %s.", end)
 	}
+	var ranges *StackRange
+	var needs []string
 	for _, c := range f.Choices {
-		notes.AddTexts(c.StackRange.note(c.Batch))
+		if c.StackRange != nil {
+			ranges = c.StackRange
+			needs = append(needs, c.StackRange.need(phrase.If(c.Case.LoRA == nil, "stage %s, ", c.Case.Stage), c.Batch))
+		}
 		if c.Estimate != nil && c.Estimate.OtherLoop != nil {
 			loops = append(loops, c.Estimate.Loop)
 		}
 	}
+	notes.AddTexts(releasesNote(ranges, needs...))
 	return slices.Concat(notes, f.partNotes(), f.sampleNotes(), loopNamesOf(loops), f.fasterNotes(),
 		f.epochSentences(), f.parallelNotes(),
 		[]string{"samples/s ~: an estimate for ranking; vprof time shows its uncertainty."})

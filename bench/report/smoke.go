@@ -247,7 +247,7 @@ func (s *Smoke) Sheets() []Sheet {
 		sheet.Notes.Add("%s", s.Host.note(s.Batch))
 	}
 	sheet.Notes.If(s.Intervals != "", "needs are upper ends of ranges from %s.", s.Intervals)
-	sheet.Notes.AddTexts(s.StackRange.note(s.Batch))
+	sheet.Notes.AddTexts(releasesNote(s.StackRange, s.StackRange.need("", s.Batch)))
 	sheet.Notes.If(s.Streamed > 0, "with the %s of data on the host and one batch at a time on the GPU, the training "+
 		"step needs %s", bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed))
 	sheet.Notes.If(slices.ContainsFunc(s.Checks, func(c Check) bool { return c.FreesCache }), slowStepText)

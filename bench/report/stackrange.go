@@ -87,17 +87,25 @@ func (i Interval) union(other Interval) Interval {
 func (r *Report) stackNote() string {
 	largest, _ := lists.Largest(lists.Filter(r.Points, func(p Point) bool { return p.StackRange != nil }),
 		func(p Point) int64 { return int64(p.Batch) })
-	return largest.StackRange.note(largest.Batch)
+	return releasesNote(largest.StackRange, largest.StackRange.need("", largest.Batch))
 }
 
-// note returns the range of a batch in words; empty without one.
-func (s *StackRange) note(batch int) string {
+// releasesNote names the releases of a range, before the needs of all ranges over them; empty without a range.
+func releasesNote(s *StackRange, needs ...string) string {
 	if s == nil {
 		return ""
 	}
 	return fmt.Sprintf("the values above are for the newest known releases. With others (%s), loops or trainers that "+
-		"differ, as in runs that others report, it may need %s to %s allocated and %s to %s on the device "+
-		"(batch %d: %s); from %s. Name your releases: --stack uv.lock.", strings.Join(s.ReleaseRanges, ", "),
+		"differ, as in runs that others report: %s; from %s. Name your releases: --stack uv.lock.",
+		strings.Join(s.ReleaseRanges, ", "), strings.Join(needs, "; "), s.Intervals)
+}
+
+// need returns the range of a batch in words, after what it is of.
+func (s *StackRange) need(of string, batch int) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%sbatch %d may need %s to %s allocated and %s to %s on the device: %s", of, batch,
 		bytesize.Format(s.Allocated.Low), bytesize.Format(s.Allocated.High), bytesize.Format(s.Device.Low),
-		bytesize.Format(s.Device.High), batch, s.Verdict, s.Intervals)
+		bytesize.Format(s.Device.High), s.Verdict)
 }
