@@ -278,7 +278,6 @@ func argCount(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// noArgs refuses arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -79,7 +79,6 @@ func (l *localFlags) register(cmd *cobra.Command, b *gpuFlags) {
 	f.StringVar(&l.others, "other-processes", "", "assume that other processes use this `size` of memory, like 1GiB")
 }
 
-// close closes the GPU.
 func (l *localFlags) close() error {
 	if l.device == nil {
 		return nil

@@ -294,7 +294,6 @@ func (o *planOptions) printRequests(plans report.Releases) error {
 	return nil
 }
 
-// planRanks plans all ranks that differ.
 func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.Model, cases []report.Case,
 	gpus []device.GPU, batches []int,
 ) error {

@@ -193,7 +193,6 @@ func (b *batchRuns) runUntilFull(ctx context.Context, batches []int) error {
 	return nil
 }
 
-// runSweepScript sweeps a command with {batch}.
 func runSweepScript(ctx context.Context, o *sweepOptions) error {
 	batches, err := o.batch.sizes([]int{1})
 	if err != nil {

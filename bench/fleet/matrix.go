@@ -189,7 +189,6 @@ func (u ModelCase) fillCellExactly(
 	return nil
 }
 
-// fillCell fills in the cell of a GPU by interpolation.
 func (u ModelCase) fillCell(
 	cell *report.MatrixCell, setup *step.Setup, gpu device.GPU, samples []planner.Sample,
 ) error {

@@ -276,7 +276,6 @@ func (m *Matrix) gridSheet() Sheet {
 	return s
 }
 
-// usedSigns returns the signs that cells contain.
 func (m *Matrix) usedSigns() (signs []string) {
 	for _, c := range m.Rows {
 		if c.Refused != "" {

@@ -85,7 +85,6 @@ func (r *Report) finishMerge(parts []*Report) error {
 	return nil
 }
 
-// addPart appends the points of a part.
 func (r *Report) addPart(part *Report) error {
 	switch {
 	case r.Kind != part.Kind:

@@ -60,7 +60,6 @@ func (d llamaType) addAttentionSettings(c llama.Config, a *architecture) {
 	}
 }
 
-// addEagerSetting adds the setting for eager attention.
 func (a *architecture) addEagerSetting() {
 	a.settings = append(a.settings, hf.Eager.Setting())
 	a.addRefusal("eager", "attention is either eager or FlashAttention; choose one", func(c models.Case) bool {

@@ -53,7 +53,6 @@ func (r *reader) hasTemperatureTuning() bool {
 	return r.boolean(key, true)
 }
 
-// addLlama4Settings adds the settings and notes of Llama 4.
 func addLlama4Settings(a *architecture) {
 	a.settings = append(a.settings, models.SwitchSetting(linearizedSetting, 0, "1 if experts are lists of linear "+
 		"layers, as axolotl's llama4_linearized_experts has them, 0 if they are parameters of all"))

@@ -110,7 +110,6 @@ var recurrentOperators = operatorFamily{
 	"gru_cell":      ops.GRUCell,
 }
 
-// cellWeights returns the weights of an RNN cell.
 func (a *Args) cellWeights() ops.CellWeights {
 	return ops.CellWeights{
 		InWeight: a.Tensor("w_ih"), HiddenWeight: a.Tensor("w_hh"), InBias: a.Tensor("b_ih"),

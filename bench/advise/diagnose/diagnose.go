@@ -80,7 +80,6 @@ func FindInSeries(s series.Series) []report.Finding {
 	return append(found, findGPUUse(s.Peak, s.Total)...)
 }
 
-// otherProcessFinding returns the finding that other processes use the GPU.
 func otherProcessFinding(bytes int64, evidence []string) report.Finding {
 	return report.Finding{
 		Kind: "other processes", Problem: true, What: "other processes use the GPU", Evidence: evidence,

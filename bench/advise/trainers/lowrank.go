@@ -44,7 +44,6 @@ func (c *Config) addProjection() error {
 	return nil
 }
 
-// projectionOptions returns the options of a GaLore optimizer.
 func (c *Config) projectionOptions() (options phrase.List, err error) {
 	rank := c.facts[lowRank]
 	args := c.facts[optimArgs]

@@ -198,7 +198,6 @@ func (c *Card) runRow(ctx context.Context, of script.Command, r Variant, until t
 	return keep()
 }
 
-// fillFromRun fills the row with the numbers of a run.
 func (r *Variant) fillFromRun(o *script.Outcome, of *report.Report) {
 	r.Result, r.Host, r.Replaced = of.Script.Result, of.Script.Host, of.Script.Replaced
 	if kind := o.Kind(); kind == script.Untrained || kind == script.Failed && o.MissingObjectText() != "" {

@@ -57,7 +57,6 @@ func pipelineStrategies(m models.Model, c models.Case, gpus int, half bool) (all
 	return all
 }
 
-// tensorParallelStrategies returns the strategies with tensor parallelism.
 func tensorParallelStrategies(m models.Model, c models.Case, gpus int, half bool) (all []string) {
 	if c.LoRA != nil || c.Quantize != "" {
 		return nil

@@ -296,7 +296,6 @@ func (m *checks) checkLongestInputs(ctx context.Context) error {
 	return m.add(ctx, "longest sample", "a batch of nothing else", l.Setup, result, wholeRun)
 }
 
-// longestCase returns a case with the settings of the longest sample.
 func (m *checks) longestCase(c models.Case) (models.Case, error) {
 	settings := models.Settings{}
 	maps.Copy(settings, c.Settings)

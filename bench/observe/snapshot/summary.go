@@ -106,7 +106,6 @@ func addSite(places map[string]Site, where string, size int64) {
 	}
 }
 
-// largestSites returns the sites with the most bytes.
 func largestSites(places map[string]Site) []Site {
 	all := slices.SortedFunc(maps.Values(places), func(a, b Site) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Where, b.Where))

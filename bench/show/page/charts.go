@@ -230,7 +230,6 @@ func (r peakRow) has(kind string) bool {
 	return slices.ContainsFunc(r.Marks, func(m barMark) bool { return m.Kind == kind })
 }
 
-// peakRow returns the row of a batch size.
 func (p *Page) peakRow(d report.Device, point report.Point, share func(int64) float64) peakRow {
 	row := peakRow{Batch: fmt.Sprint(point.Batch), OOM: point.Verdict() == report.DoesNotFit}
 	if v := point.Verdict(); doubtTexts[v] != "" {

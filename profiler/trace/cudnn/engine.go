@@ -170,7 +170,6 @@ func (e Engine) splits() bool {
 	return false
 }
 
-// workspaceBytes returns the workspace bytes of a choice.
 func (p *problem) workspaceBytes(choice Choice) int64 {
 	switch e := choice.Engine; e {
 	case Copies, Grouped, ContiguousOut, Unpadded, Widened, WidenedUnpadded, Unrounded:

@@ -68,7 +68,6 @@ type gatherHandle struct {
 	left   int // parameters that were not needed yet
 }
 
-// startGather starts an all-gather of parameters.
 func (z *ZeRO3) startGather(params []*zeroParam) {
 	if len(params) == 0 {
 		return
