@@ -121,7 +121,6 @@ func (a *app) readSide(arg string) (*compare.ComparedFile, error) {
 	return compare.Read(f, name, label)
 }
 
-// parseTolerance parses a relative difference from 0 to 100.
 func parseTolerance(s string) (float64, error) {
 	v, err := parseShare(strings.TrimSpace(s))
 	if err == nil && !(v >= 0 && v <= 100) {

@@ -72,7 +72,6 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 		})
 }
 
-// runFleetJob runs or resumes a sweep.
 func runFleetJob(ctx context.Context, a *app, here *job.Local, j job.Job, partial json.RawMessage,
 	keep func(any) error,
 ) (*report.Report, error) {

@@ -190,7 +190,6 @@ func judgeTimes(guide, truth Seconds) string {
 	return "right"
 }
 
-// judgeShares compares savings.
 func judgeShares(guide, truth ShareRange) string {
 	switch {
 	case guide.Low > truth.High+shareTolerance:

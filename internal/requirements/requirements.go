@@ -53,7 +53,6 @@ func Versions(path string, names []string) (map[string]string, error) {
 	return versions(path, text, names), nil
 }
 
-// versions returns the results of [Version] for packages.
 func versions(file string, text []byte, names []string) map[string]string {
 	all := map[string]string{}
 	for _, name := range names {

@@ -89,7 +89,6 @@ func readResult(path, python string, ended error, last string, result any) error
 	return nil
 }
 
-// findPython returns the path of the interpreter.
 func findPython(python string) (string, error) {
 	names := []string{"python3", "python"}
 	if python != "" {

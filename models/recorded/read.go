@@ -47,7 +47,6 @@ func ReadRecording(from io.Reader, name string) (*Recording, error) {
 	return r, nil
 }
 
-// decodeJSON reads a value of JSON.
 func decodeJSON(from io.Reader, to any) error {
 	err := json.NewDecoder(io.LimitReader(from, maxBytes)).Decode(to)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

@@ -352,7 +352,6 @@ func (t *taskTrainer) defaultLoop() models.Loop {
 	return models.LoopTrainer
 }
 
-// clipsGradients reports whether gradients are clipped to a norm.
 func (t *taskTrainer) clipsGradients() bool {
 	return t.c.Clip == models.ClipNorm || t.c.Clip == "" && t.defaultLoop() == models.LoopTrainer
 }

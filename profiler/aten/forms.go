@@ -86,7 +86,6 @@ func outForm(name string, f *entry) *entry {
 	}, Argument{Name: "out", Type: "Tensor"})
 }
 
-// addForm adds another form of an operator.
 func (e *entry) addForm(name string, run body, further ...Argument) *entry {
 	s := e.operator().Schema
 	s.Name, s.Overload, _ = strings.Cut(name, ".")

@@ -149,7 +149,6 @@ func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor, check bool) {
 	c.Finish()
 }
 
-// areAdjacent reports whether the indexed dimensions are adjacent.
 func areAdjacent(indices []*Tensor) bool {
 	first, last := -1, -1
 	for d, i := range indices {

@@ -35,7 +35,6 @@ func (t *Tape) Launch(w program.Work, flops int64, writes, reads []*Tensor) *pro
 	return op
 }
 
-// anyChannelsLast reports whether one of the tensors is channels-last.
 func anyChannelsLast(xs []*Tensor) bool {
 	return slices.ContainsFunc(xs, func(x *Tensor) bool { return x != nil && x.channelsLast && !x.rowMajor })
 }

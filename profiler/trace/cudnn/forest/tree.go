@@ -229,7 +229,6 @@ func (w *walker) branch(parent int, left cutRange) {
 	w.rooms[parent] = kept
 }
 
-// question reads a comparison.
 func (w *walker) question(parent int) (feature, shape int, cut int32) {
 	s := w.symbol(questionCode, questionContext(parent, w.first))
 	feature, shape = s/numShapes, s%numShapes
