@@ -227,8 +227,8 @@ func systemValues(c report.Choice) systems.Values {
 	return v
 }
 
-// trainerValues returns the values to write into a trainer's configuration: those of the choice, and those of the
-// user's flags for which the trainer has keys.
+// trainerValues returns the values to write into a trainer's configuration, from the choice and from the user's flags
+// for which the trainer has keys.
 func (f *applyFlags) trainerValues(c report.Choice) trainers.Values {
 	v := trainers.Values{
 		Batch: c.Batch, Accumulate: c.Case.Accumulate, Checkpointing: c.Case.Checkpointing,

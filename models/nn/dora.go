@@ -20,6 +20,7 @@ func (l *LoRALinear) Trained() []*Parameter {
 	return all
 }
 
+// peftDoRA records DoraLinearVariant.forward of peft 0.21.
 func (l *LoRALinear) peftDoRA(f *trace.Frame, x, result *trace.Tensor) *trace.Tensor {
 	g := f.FunctionFrame(x, result)
 	base := result
