@@ -30,7 +30,7 @@ func Main(args []string) int {
 	return int(runInterruptibly(newSystemApp(), args))
 }
 
-// setGCPercent makes the garbage collector run less often, on large pages. A recording is built up once and then only read, so
+// setGCPercent makes the garbage collector run less often. A recording is built up once and then only read, so
 // collecting as often as by default takes a third of the time and saves little memory.
 func setGCPercent() {
 	if os.Getenv("GOGC") == "" {

@@ -55,7 +55,8 @@ func BenchmarkSpread(b *testing.B) {
 			rec, err := all.Models().Record(c, RecorderGPU(gpu), models.Options{Steps: 3})
 			require.NoError(b, err)
 			for b.Loop() {
-				_, err := replay.MeasureSpread(b.Context(), rec.Program, allocator.DefaultConfig(), true, gpu.Rising, 1<<20)
+				_, err := replay.MeasureSpread(b.Context(), rec.Program, allocator.DefaultConfig(), true, gpu.Rising,
+					1<<20)
 				require.NoError(b, err)
 			}
 		})
