@@ -30,8 +30,8 @@ type applyFlags struct {
 	apply, dryRun bool
 	config        string
 	mapPairs      []string
-	// of are the flags of the case, with the trainer's configuration.
-	of *caseFlags
+	// caseFlags are the flags of the case, with the trainer's configuration.
+	caseFlags *caseFlags
 }
 
 // trainer returns the trainer's configuration to write; nil if the file belongs to no trainer.
@@ -39,7 +39,7 @@ func (f *applyFlags) trainer() *trainers.Config {
 	if len(f.mapPairs) > 0 {
 		return nil
 	}
-	return f.of.trainer
+	return f.caseFlags.trainer
 }
 
 func (f *applyFlags) register(cmd *cobra.Command) {
@@ -80,7 +80,7 @@ func (f *applyFlags) takeFileValues(m models.Model, c *models.Case) (map[string]
 	held := map[string]bool{}
 	if s, found, err := f.project(m); found || err != nil {
 		for _, name := range []string{"amp", "checkpointing"} {
-			_, read := f.of.config.values[name]
+			_, read := f.caseFlags.config.values[name]
 			held[name] = !f.flags.Changed(name) && (read || !s.Supports(name))
 		}
 		return held, err

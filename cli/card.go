@@ -29,7 +29,7 @@ type cardOptions struct {
 	folder  string
 	yes     bool
 	limit   time.Duration
-	without withoutFlags
+	without placeholderFlags
 }
 
 func newCardCmd(a *app) *cobra.Command {

@@ -51,7 +51,7 @@ func newFitCmd(a *app) *cobra.Command {
 	o.c.ownRankFlags = true
 	o.register(cmd, a, "`GPUs`: one like rtx-3060, a list, or all (see vprof gpus)")
 	o.c.acceptTrainer(cmd, a, o.searched)
-	o.apply.of = &o.c
+	o.apply.caseFlags = &o.c
 	o.apply.register(cmd)
 	o.group.register(cmd)
 	f := cmd.Flags()

@@ -34,8 +34,8 @@ func (f *applyFlags) smokeArgs(values []string) []string {
 		name, list := flag.Name, []string{flag.Value.String()}
 		isKept := slices.Contains(flagsOutsideFiles, name)
 		switch {
-		case isKept || !f.of.isFixed(name) || known.Lookup(name) == nil:
-			isKept = isKept && f.of.isFixed(name)
+		case isKept || !f.caseFlags.isFixed(name) || known.Lookup(name) == nil:
+			isKept = isKept && f.caseFlags.isFixed(name)
 		case t != nil:
 			isKept = name == "model" && !t.NamesModel()
 		case slices.Contains([]string{"model", "config-path", "map"}, name):
@@ -56,7 +56,7 @@ func (f *applyFlags) smokeArgs(values []string) []string {
 	args = append(args, values...)
 	switch {
 	case t == nil && f.config == "":
-		return append(args, "--config-path="+f.of.config.path)
+		return append(args, "--config-path="+f.caseFlags.config.path)
 	case t != nil && f.flags.ArgsLenAtDash() == 0:
 		args = append(args, "--")
 	}
@@ -124,7 +124,7 @@ func (f *applyFlags) notInFile(flag, inFile, chosen string) error {
 		usual = "non-reentrant"
 		assumes = "--checkpointing " + cmp.Or(chosen, usual)
 	}
-	file := cmp.Or(f.of.config.path, f.config)
+	file := cmp.Or(f.caseFlags.config.path, f.config)
 	if t := f.trainer(); t != nil {
 		file = t.File
 	}

@@ -35,7 +35,7 @@ type runOptions struct {
 	steps     string
 	out       output
 	quiet     bool
-	without   withoutFlags
+	without   placeholderFlags
 	print     bool
 	record    string
 }

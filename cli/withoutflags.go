@@ -12,14 +12,14 @@ import (
 // maxLengths is the number of different sample lengths of placeholder data, which repeat in turn.
 const maxLengths = 509
 
-// withoutFlags are the flags that replace absent files by placeholders.
-type withoutFlags struct {
+// placeholderFlags are the flags that replace absent files by placeholders.
+type placeholderFlags struct {
 	script.Without
 	fetch   bool
 	lengths string
 }
 
-func (w *withoutFlags) register(cmd *cobra.Command) {
+func (w *placeholderFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&w.Weights, "without-weights", false,
 		"replace absent weights by placeholders without values, without network access")
@@ -29,7 +29,7 @@ func (w *withoutFlags) register(cmd *cobra.Command) {
 }
 
 // registerData adds the flags that describe placeholders.
-func (w *withoutFlags) registerData(cmd *cobra.Command) {
+func (w *placeholderFlags) registerData(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&w.lengths, "lengths", "", "`lengths` of placeholder samples in tokens: a file of them, or a "+
 		"distribution such as lognormal:mean=512,p95=1500 (default: the length to which the script truncates)")
@@ -38,7 +38,7 @@ func (w *withoutFlags) registerData(cmd *cobra.Command) {
 	f.BoolVar(&w.fetch, "fetch", false, "fetch configurations and headers of weights from HF_ENDPOINT, no values")
 }
 
-func (w *withoutFlags) resolve() (_ script.Without, err error) {
+func (w *placeholderFlags) resolve() (_ script.Without, err error) {
 	switch {
 	case w.fetch && !w.Any():
 		return w.Without, usagef("--fetch works only with --without-weights or --without-data; add one of them")

@@ -24,8 +24,7 @@ type Launch struct {
 	// Name is the name of the kernel in the module.
 	Name        string
 	Grid, Block [3]uint32
-	// Shared is the size of dynamic shared memory in bytes. If it exceeds 48 KiB, the caller must first set MaxShared
-	// by cuFuncSetAttribute.
+	// Shared is the size of dynamic shared memory in bytes, at most [MaxShared].
 	Shared uint32
 	// Args is the kernel's only parameter, a structure of 8-byte fields: pass cuLaunchKernel one pointer, to the first
 	// field.

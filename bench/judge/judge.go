@@ -214,8 +214,8 @@ func (j *Judge) LargestByEstimate(estimate func(batch int) (planner.Estimate, er
 func (j *Judge) search(ctx context.Context, begin planner.Start, to int) *planner.BatchSearch {
 	return &planner.BatchSearch{
 		From: 1, Start: begin, To: to, Limit: j.Budget.Limit(), HasJumps: j.Cases[0].HasReservedJumps(),
-		Runs: j.Device != "",
-		Need: func(batch int) (int64, error) { return j.Need(ctx, batch) },
+		NeedIsSlow: j.Device != "",
+		Need:       func(batch int) (int64, error) { return j.Need(ctx, batch) },
 	}
 }
 

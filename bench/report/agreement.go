@@ -7,7 +7,7 @@ import (
 )
 
 // An Agreement compares the device bytes and the largest batch of a sweep on a GPU with the estimates.
-type Agreement struct {
+type EstimateAgreement struct {
 	// Tolerance is the largest difference that counts as none, relative to the measurement.
 	Tolerance float64 `json:"tolerance"`
 	// WithinTolerance is the number of batch sizes within the tolerance, of those with an error.
@@ -20,12 +20,12 @@ type Agreement struct {
 }
 
 // AgreementWithin compares a GPU's measurements with the estimates; false for simulated devices, which measure nothing.
-func (r *Report) AgreementWithin(tolerance float64) (Agreement, bool) {
+func (r *Report) AgreementWithin(tolerance float64) (EstimateAgreement, bool) {
 	d, driven := r.realDevice()
 	if !driven || d.Simulated {
-		return Agreement{}, false
+		return EstimateAgreement{}, false
 	}
-	a := Agreement{Tolerance: tolerance}
+	a := EstimateAgreement{Tolerance: tolerance}
 	ended := r.Largest != nil && r.Largest.FirstFailing > 0
 	for _, p := range r.Points {
 		if share, ok := p.Error(); ok {
@@ -54,13 +54,13 @@ func (r *Report) AgreementWithin(tolerance float64) (Agreement, bool) {
 }
 
 // ExceedsTolerance reports whether a difference exceeds the tolerance.
-func (a Agreement) ExceedsTolerance() bool {
+func (a EstimateAgreement) ExceedsTolerance() bool {
 	apart := float64(max(a.Predicted-a.Found, a.Found-a.Predicted))
 	return a.WithinTolerance < a.Total || apart > a.Tolerance*float64(a.Found)
 }
 
 // String describes the agreement in a sentence without its full stop.
-func (a Agreement) String() string {
+func (a EstimateAgreement) String() string {
 	s := fmt.Sprintf("device within ±%.3g %% of the estimate at %d of %d", 100*a.Tolerance, a.WithinTolerance, a.Total)
 	return s + phrase.If(a.Found > 0 || a.Predicted > 0, "; largest batch predicted %d, found %d", a.Predicted, a.Found)
 }

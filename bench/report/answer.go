@@ -68,14 +68,14 @@ func (r *Report) sweepAnswer(word string) []string {
 	}
 	points := byBatch(lists.Filter(r.Points, func(p Point) bool { return p.Run != nil }))
 	var parts []string
-	if ran, ok := lists.Largest(points, Point.Fitting); ok {
+	if ran, ok := lists.Largest(points, Point.FittingBatch); ok {
 		parts = append(parts, fmt.Sprintf("the largest that fits is batch %d (%s, %s)", ran.Batch,
 			bytesize.Format(ran.Run.Device), word))
 		if e := ran.Estimate; e != nil && !e.isSafe() {
 			parts = append(parts, fmt.Sprintf("batch %d is not safe: %v", ran.Batch, e.Unsafe))
 		}
 	}
-	if failed, ok := lists.First(points, func(p Point) bool { return p.Fitting() == 0 }); ok {
+	if failed, ok := lists.First(points, func(p Point) bool { return p.FittingBatch() == 0 }); ok {
 		parts = append(parts, fmt.Sprintf("batch %d %s", failed.Batch, failed.Verdict()))
 	}
 	if parts == nil {

@@ -134,8 +134,8 @@ func (p Point) Verdict() Verdict {
 	return p.Run.VerdictGiven(p.Estimate.Verdict)
 }
 
-// Fitting returns the batch size of a point that fits its device, and zero for others.
-func (p Point) Fitting() int64 {
+// FittingBatch returns the batch size of a point that fits its device, and zero for others.
+func (p Point) FittingBatch() int64 {
 	if p.Verdict() != Fits {
 		return 0
 	}

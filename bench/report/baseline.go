@@ -77,7 +77,7 @@ func (c Check) check(limit int64) error {
 		return fmt.Errorf("the bytes contradict each other: %d allocated, %d reserved, %d on the device, %d needed "+
 			"(need 0 < allocated <= reserved <= device)", c.Allocated, c.Reserved, c.Device, c.Need)
 	}
-	strained := c.Lengths != nil && c.Lengths.Epochs.Strained()
+	strained := c.Lengths != nil && c.Lengths.Epochs.RanShortOfMemory()
 	if c.Safe && (c.Need > limit || c.OOM != nil || !c.Fits || strained) {
 		return errors.New("the check is marked safe, but its numbers exceed the limit")
 	}

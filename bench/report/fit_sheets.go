@@ -67,7 +67,7 @@ func (f *Fit) choicesSheet() Sheet {
 	s.Notes.If(slices.ContainsFunc(shown, func(c Choice) bool { return c.Estimate != nil && !c.Fits() }),
 		"none: no batch is safe; the memory is for the smallest one tried.")
 	s.Notes = slices.Concat(s.Notes, f.notes(), answers.notes(), warningNotes(f.Warnings))
-	return s.filled()
+	return s.withoutEmptyColumns()
 }
 
 // maxRowsPerStage limits the configurations of a stage that are shown; recommended ones and the authors' own always
@@ -374,7 +374,7 @@ func (f *Fit) gpusSheet() Sheet {
 	s.Notes.Add("The fastest configuration of each stage. samples/s ~: an estimate for ranking; vprof time shows its " +
 		"uncertainty.")
 	s.Notes = slices.Concat(s.Notes, f.refusals(), warningNotes(f.Warnings))
-	return s.filled()
+	return s.withoutEmptyColumns()
 }
 
 // yesOrNo returns the two words of a table for a bool.

@@ -13,14 +13,14 @@ import (
 // leastText is the smallest width of a wrapped column of text, in characters.
 const leastText = 20
 
-// fitted returns tables that show the sheet within a width. Text columns are wrapped first, then the least important
-// columns are omitted; left has their heads. A sheet still too wide continues below, with its first column.
-func (s Sheet) fitted(width int, show func(string) string) (tables []string, left []string) {
+// tablesWithin returns tables that show the sheet within a width. Text columns are wrapped first, then the least
+// important columns are omitted; left has their heads. A sheet still too wide continues below, with its first column.
+func (s Sheet) tablesWithin(width int, show func(string) string) (tables []string, left []string) {
 	if width <= 0 {
 		return []string{s.tableText(show, nil)}, nil
 	}
 	for {
-		drawn, ok := s.wrapped(width, show)
+		drawn, ok := s.withWrappedText(width, show)
 		if ok {
 			return []string{drawn}, left
 		}
@@ -31,17 +31,17 @@ func (s Sheet) fitted(width int, show func(string) string) (tables []string, lef
 		if head := strings.TrimSpace(s.Columns[at].Group + " " + s.Columns[at].Head); head != "" {
 			left = append(left, head)
 		}
-		s = s.without(at)
+		s = s.withoutColumn(at)
 	}
 	for _, part := range s.split(width, show) {
-		drawn, _ := part.wrapped(width, show)
+		drawn, _ := part.withWrappedText(width, show)
 		tables = append(tables, drawn)
 	}
 	return tables, left
 }
 
-// wrapped draws the sheet with text columns narrowed to the width, the widest first; ok is false if that is not enough.
-func (s Sheet) wrapped(width int, show func(string) string) (drawn string, ok bool) {
+// withWrappedText draws the sheet with its text columns wrapped to fit the width; ok is false if that is not enough.
+func (s Sheet) withWrappedText(width int, show func(string) string) (drawn string, ok bool) {
 	most := make([]int, len(s.Columns))
 	for {
 		drawn = s.tableText(show, most)
@@ -97,18 +97,18 @@ func (s Sheet) leastImportantColumn() int {
 	return at
 }
 
-// filled returns the sheet without empty sparse columns.
-func (s Sheet) filled() Sheet {
+// withoutEmptyColumns returns the sheet without empty sparse columns.
+func (s Sheet) withoutEmptyColumns() Sheet {
 	for at := len(s.Columns) - 1; at >= 0; at-- {
 		says := func(row []string) bool { return row[at] != "" && row[at] != "-" }
 		if s.Columns[at].Sparse && !slices.ContainsFunc(s.Rows, says) {
-			s = s.without(at)
+			s = s.withoutColumn(at)
 		}
 	}
 	return s
 }
 
-func (s Sheet) without(at int) Sheet {
+func (s Sheet) withoutColumn(at int) Sheet {
 	s.Columns = slices.Delete(slices.Clone(s.Columns), at, at+1)
 	rows := make([][]string, len(s.Rows))
 	for i, r := range s.Rows {
@@ -124,24 +124,24 @@ func (s Sheet) without(at int) Sheet {
 // split divides the sheet into sheets that are not too wide, each with the first column. Rows are numbered there if
 // that column does not distinguish them.
 func (s Sheet) split(width int, show func(string) string) []Sheet {
-	s = s.numbered()
+	s = s.withRowNumbers()
 	var parts []Sheet
 	for from := 1; from < len(s.Columns); {
 		to := from + 1
 		for to < len(s.Columns) {
-			if _, ok := s.part(from, to+1).wrapped(width, show); !ok {
+			if _, ok := s.withColumns(from, to+1).withWrappedText(width, show); !ok {
 				break
 			}
 			to++
 		}
-		parts = append(parts, s.part(from, to))
+		parts = append(parts, s.withColumns(from, to))
 		from = to
 	}
 	return parts
 }
 
-// numbered returns the sheet with row numbers in the first column, unless that column distinguishes the rows.
-func (s Sheet) numbered() Sheet {
+// withRowNumbers returns the sheet with row numbers in the first column, unless that column distinguishes the rows.
+func (s Sheet) withRowNumbers() Sheet {
 	if len(lists.Groups(s.Rows, func(r []string) string { return r[0] })) == len(s.Rows) {
 		return s
 	}
@@ -154,8 +154,8 @@ func (s Sheet) numbered() Sheet {
 	return s
 }
 
-// part returns the sheet with its first column and the columns of a range.
-func (s Sheet) part(from, to int) Sheet {
+// withColumns returns the sheet with its first column and the columns of a range.
+func (s Sheet) withColumns(from, to int) Sheet {
 	out := s
 	out.Columns = append([]Column{s.Columns[0]}, s.Columns[from:to]...)
 	out.Rows = make([][]string, len(s.Rows))

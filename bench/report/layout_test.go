@@ -39,11 +39,11 @@ func TestColumnsAreLeftOutByImportance(t *testing.T) {
 		Rows: [][]string{{"1", "1000000000", "2000000000", "3000000000"}},
 	}
 	show := func(s string) string { return s }
-	_, left := s.fitted(60, show)
+	_, left := s.tablesWithin(60, show)
 	require.Empty(t, left)
-	_, left = s.fitted(36, show)
+	_, left = s.tablesWithin(36, show)
 	require.Equal(t, []string{"least"}, left)
-	tables, left := s.fitted(20, show)
+	tables, left := s.tablesWithin(20, show)
 	require.Equal(t, []string{"least", "little"}, left)
 	require.Len(t, tables, 1)
 	require.Contains(t, tables[0], "1000000000")
@@ -60,7 +60,7 @@ func TestWideTablesWrapAndGoOnBelow(t *testing.T) {
 		Columns: []Column{{Head: "name"}, {Head: "n", Right: true, Minor: 1}},
 		Rows:    [][]string{{strings.Repeat("word ", 12), "7"}},
 	}
-	tables, left := s.fitted(40, show)
+	tables, left := s.tablesWithin(40, show)
 	require.Empty(t, left)
 	require.Greater(t, strings.Count(tables[0], "\n"), 3)
 	require.LessOrEqual(t, widthOf(tables[0]), 40)
@@ -70,7 +70,7 @@ func TestWideTablesWrapAndGoOnBelow(t *testing.T) {
 		s.Columns = append(s.Columns, Column{Head: "batch 1024", Right: true})
 		s.Rows[0] = append(s.Rows[0], "123456.78")
 	}
-	tables, left = s.fitted(60, show)
+	tables, left = s.tablesWithin(60, show)
 	require.Empty(t, left)
 	require.Len(t, tables, 3)
 	for _, table := range tables {
@@ -94,13 +94,13 @@ func TestPartsOfATableTellRowsApart(t *testing.T) {
 			{"rtx-3060", "frozen", "fp16 autocast", "512"}, {"rtx-3060", "full", "fp32", "128"},
 		},
 	}
-	tables, _ := s.fitted(24, printable.Text)
+	tables, _ := s.tablesWithin(24, printable.Text)
 	require.Greater(t, len(tables), 1)
 	for _, table := range tables {
 		require.Contains(t, table, " 1 rtx-3060 ")
 		require.Contains(t, table, " 2 rtx-3060 ")
 	}
 	s.Rows[1][0] = "t4"
-	tables, _ = s.fitted(24, printable.Text)
+	tables, _ = s.tablesWithin(24, printable.Text)
 	require.NotContains(t, strings.Join(tables, ""), "1 rtx-3060", "names tell them apart")
 }

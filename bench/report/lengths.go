@@ -77,8 +77,8 @@ type ReservedBy struct {
 	Most   int64 `json:"most_reserved_bytes"`
 }
 
-// Strained reports whether an epoch ran out of memory or freed cached memory.
-func (e *Epochs) Strained() bool { return e.OutOfMemory > 0 || e.Slow > 0 }
+// RanShortOfMemory reports whether an epoch ran out of memory or freed cached memory.
+func (e *Epochs) RanShortOfMemory() bool { return e.OutOfMemory > 0 || e.Slow > 0 }
 
 // lengthsSheets returns a table of the epochs of each point that has any.
 func (r *Report) lengthsSheets() []Sheet {

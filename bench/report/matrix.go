@@ -356,7 +356,7 @@ func (r *Report) Cell() MatrixCell {
 		c.Refused = "no batch size ran"
 		return c
 	}
-	best, ok := lists.Largest(r.Points, Point.Fitting)
+	best, ok := lists.Largest(r.Points, Point.FittingBatch)
 	if !ok {
 		best = r.Points[0]
 	}

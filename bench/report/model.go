@@ -66,7 +66,7 @@ func (m *Model) StageSheet() Sheet {
 			groupDigits(p.Buffers),
 			p.Trains)
 	}
-	return s.filled()
+	return s.withoutEmptyColumns()
 }
 
 // InputSheet returns the tensors of a batch; unit is one element of it.

@@ -36,7 +36,7 @@ func (r *Report) componentsSheet() Sheet {
 		s.Row("batch "+strconv.Itoa(p.Batch), parts, e.Allocated, later, e.Reserved, e.Device, streamedCell(p, s.unit),
 			p.claim(s.unit), e.PeakPhase, e.verdictText())
 	}
-	s = s.filled().transposed()
+	s = s.withoutEmptyColumns().transposed()
 	s.Totals = len(s.Rows) - len(names)
 	return s
 }

@@ -43,7 +43,7 @@ type Report struct {
 	// Refused are batch sizes that PyTorch refuses, with its reason.
 	Refused []Refusal `json:"refused,omitempty"`
 	// Agreement compares a sweep on a GPU with its estimates; absent for others.
-	Agreement *Agreement `json:"agreement,omitempty"`
+	Agreement *EstimateAgreement `json:"agreement,omitempty"`
 	// Largest is the result of a search for the largest batch size; absent without one.
 	Largest *Largest `json:"largest,omitempty"`
 	// Stopped is the reason why a sweep left out batch sizes; absent if it ran all.

@@ -52,7 +52,7 @@ func (r Runs) Sheets() []Sheet {
 		s.Row(one.Devices[0].GPU+", "+one.Devices[0].Kind(), rank, peaks, one.Script.Result)
 	}
 	s.Notes = r.notes()
-	return []Sheet{s.filled()}
+	return []Sheet{s.withoutEmptyColumns()}
 }
 
 // notes returns the notes of all runs, each once, and a comparison of simulated with measured ones.

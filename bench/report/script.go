@@ -350,7 +350,7 @@ func (r *Report) buffersSheets() []Sheet {
 		s.Notes.Add("a second run, with the tuned kernels in Inductor's cache: %s allocated, %s reserved (replayed).",
 			bytesize.Format(t.Allocated), bytesize.Format(t.Reserved))
 	}
-	return []Sheet{s.filled()}
+	return []Sheet{s.withoutEmptyColumns()}
 }
 
 // tunedKernels returns the number of kernels whose tuning a script found in its cache.

@@ -180,7 +180,7 @@ func (s Sheet) render(b *strings.Builder, f Format, l Layout) {
 	case len(s.Rows) > 0 && f == Markdown:
 		b.WriteString(s.table(f, show, nil).RenderMarkdown() + "\n")
 	case len(s.Rows) > 0:
-		tables, left := s.fitted(l.Width, show)
+		tables, left := s.tablesWithin(l.Width, show)
 		b.WriteString(strings.Join(tables, "\n"))
 		if len(left) > 0 {
 			notes = append([]string{"columns left out: " + strings.Join(left, ", ") + " (--wide)."}, notes...)

@@ -42,7 +42,7 @@ func (r *Report) sweepSheet() Sheet {
 	s.Rows = r.refusedRows(s.Rows, len(s.Columns))
 	s.Bars, s.Answer = r.bars(), r.sweepAnswer(word)
 	s.Notes = append(r.findingNotes(word), r.notes()...)
-	return s.filled()
+	return s.withoutEmptyColumns()
 }
 
 // highestBytes returns the largest number of device bytes, which determines the unit of the columns.

@@ -225,7 +225,7 @@ func countMasks(given []aten.Arg, count export.MaskCount, batch int64) {
 	}
 	for _, x := range masks {
 		if x != nil {
-			x.SetTrue(count.Of(x.Numel(), batch))
+			x.SetTrue(count.TrueElements(x.Numel(), batch))
 		}
 	}
 }

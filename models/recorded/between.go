@@ -53,9 +53,9 @@ func (f *File) interpolated(amp string, batch int) (*Recording, error) {
 	return near.interpolate(far, batch, f.Steps.Form == Eager)
 }
 
-// reordered returns the recording of [File.AtBatch] in the event order of the farther recording. It is nil if this size
-// was recorded or is not between the two, or if both have the same order.
-func (f *File) reordered(amp string, batch int) *Recording {
+// interpolatedInFartherOrder returns the recording of [File.AtBatch] in the event order of the farther recording. It is
+// nil if this size was recorded or is not between the two, or if both have the same order.
+func (f *File) interpolatedInFartherOrder(amp string, batch int) *Recording {
 	near, far, err := f.neighbors(amp, batch)
 	if err != nil || (batch-near.Batch)*(batch-far.Batch) >= 0 || near.steps[1].hasSameEvents(&far.steps[1]) {
 		return nil

@@ -39,13 +39,13 @@ func TestOrderOfTheNearer(t *testing.T) {
 	require.Equal(t, append(step(40).steps[1].Allocations, Allocation{16, 1}), r.steps[1].Allocations)
 	require.Equal(t, step(40).steps[0], r.steps[0])
 
-	require.Equal(t, r.steps[1].Order, f.reordered("bf16", 10).steps[1].Order)
-	require.Equal(t, step(40), f.reordered("bf16", 40))
+	require.Equal(t, r.steps[1].Order, f.interpolatedInFartherOrder("bf16", 10).steps[1].Order)
+	require.Equal(t, step(40), f.interpolatedInFartherOrder("bf16", 40))
 	for _, batch := range []int{2, 4, 64, 100} {
-		require.Nil(t, f.reordered("bf16", batch), "no doubt at %d", batch)
+		require.Nil(t, f.interpolatedInFartherOrder("bf16", batch), "no doubt at %d", batch)
 	}
-	require.Nil(t, f.reordered("fp16", 10), "nothing is recorded")
-	require.Nil(t, file(step(4), step(64)).reordered("bf16", 10), "one order")
+	require.Nil(t, f.interpolatedInFartherOrder("fp16", 10), "nothing is recorded")
+	require.Nil(t, file(step(4), step(64)).interpolatedInFartherOrder("bf16", 10), "one order")
 
 	f.Recordings[0].FusesFrom, f.Recordings[1].FusesFrom = []int{8, 9, 300}, []int{8, 9}
 	for batch, order := range map[int][]int{7: step(4).steps[1].Order, 8: step(4).steps[1].Order, 10: far.Order} {

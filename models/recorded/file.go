@@ -131,7 +131,7 @@ func (f *File) Add(h Header, r *Recording) error {
 		f.Header = h
 	}
 	f.Recordings = append(f.Recordings, r)
-	return r.divide(f.Steps)
+	return r.splitIntoSteps(f.Steps)
 }
 
 // check returns an error about the first invalid value in a header, and its key.
@@ -189,7 +189,7 @@ func (f *File) check() (key string, err error) {
 			return at, errors.New("has no phases, which mark the steps")
 		}
 		if f.Steps != nil {
-			if err := r.divide(f.Steps); err != nil {
+			if err := r.splitIntoSteps(f.Steps); err != nil {
 				return at, err
 			}
 		}

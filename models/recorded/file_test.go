@@ -48,13 +48,13 @@ func TestFilesOfSteps(t *testing.T) {
 	}
 	misplaced := asRun(step(4))
 	misplaced.Notes = slices.Insert(misplaced.Notes, 3, Note{6, convolutionNote, 0, 0, question(8).String()})
-	require.ErrorContains(t, misplaced.divide(want.Steps), "the workspace of a convolution")
+	require.ErrorContains(t, misplaced.splitIntoSteps(want.Steps), "the workspace of a convolution")
 	unknown := asRun(step(4))
 	unknown.Notes[0].Kind = "other"
-	require.ErrorContains(t, unknown.divide(want.Steps), `unknown note "other"`)
+	require.ErrorContains(t, unknown.splitIntoSteps(want.Steps), `unknown note "other"`)
 	once := asRun(step(4))
 	once.Program.Instructions = once.Program.Instructions[:7]
-	require.ErrorContains(t, once.divide(want.Steps), "no second step")
+	require.ErrorContains(t, once.splitIntoSteps(want.Steps), "no second step")
 }
 
 // What the first step leaves and the second frees is freed at the end of the first, and what happens between steps is
@@ -62,7 +62,7 @@ func TestFilesOfSteps(t *testing.T) {
 func TestStepsOfARun(t *testing.T) {
 	r := asRun(step(4))
 	p := r.Program
-	require.NoError(t, r.divide(file().Steps))
+	require.NoError(t, r.splitIntoSteps(file().Steps))
 	want := r.steps
 	// The workspace of the first step, buffer 1, goes in the middle of the second, and its gradient, buffer 2, before.
 	from := len(p.Instructions) - 12
@@ -80,7 +80,7 @@ func TestStepsOfARun(t *testing.T) {
 		{Kind: program.Free, Arg: 1},
 	}, p.Instructions[last:]...)...)
 	require.NoError(t, p.Validate())
-	require.NoError(t, r.divide(file().Steps))
+	require.NoError(t, r.splitIntoSteps(file().Steps))
 	want[0].Order = append(want[0].Order, ^1)
 	require.Equal(t, want, r.steps)
 }

@@ -88,9 +88,9 @@ type home struct {
 	n    int
 }
 
-// divide divides a recording into set-up and two steps, and checks its notes. A buffer that the first step allocates
-// and the second frees is freed at the end of the first.
-func (r *Recording) divide(of *Steps) error {
+// splitIntoSteps divides a recording into set-up and two steps, and checks its notes. A buffer that the first step
+// allocates and the second frees is freed at the end of the first.
+func (r *Recording) splitIntoSteps(of *Steps) error {
 	p := r.Program
 	r.setup, r.steps = Step{sites: p.Sites}, [2]Step{{sites: p.Sites}, {sites: p.Sites}}
 	homes, notes, from := make([]home, len(p.Buffers)), r.Notes, 0

@@ -87,7 +87,7 @@ func (f *File) withCompiledSteps(m models.Model, usual models.Case, o cudnnanswe
 		return newTrainer(f, r, withLoop(c, own), o), nil
 	}
 	m.Reordered = func(c models.Case) (models.Trainer, error) {
-		if r := f.reordered(string(c.AMP), c.Batch); r != nil {
+		if r := f.interpolatedInFartherOrder(string(c.AMP), c.Batch); r != nil {
 			return newTrainer(f, r, withLoop(c, own), o), nil
 		}
 		return nil, nil

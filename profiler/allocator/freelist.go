@@ -10,17 +10,17 @@ import "math/bits"
 // the last entry, and removing it moves nothing. Bins hold few blocks in practice, since free neighbors merge.
 type freeList struct {
 	filled [numBins / 64]uint64
-	bins   [numBins]bin
+	bins   [numBins]freeBin
 }
 
 // A bin holds its number of entries outside of the slice. Changing it writes no pointer, which would cost a write
 // barrier of Go's garbage collector.
-type bin struct {
+type freeBin struct {
 	entries []freeEntry // the first count are in use
 	count   int
 }
 
-func (b *bin) live() []freeEntry { return b.entries[:b.count] }
+func (b *freeBin) inUse() []freeEntry { return b.entries[:b.count] }
 
 // freeEntry contains the sort key of its block, so a search does not read the block.
 type freeEntry struct {
@@ -60,7 +60,7 @@ type entryIndex struct{ bin, index int }
 func (f *freeList) insert(b *Block) {
 	n := binOf(b.size)
 	bin := &f.bins[n]
-	i := position(bin.live(), b.size, b.rank)
+	i := position(bin.inUse(), b.size, b.rank)
 	if bin.count == len(bin.entries) {
 		bin.entries = append(bin.entries, freeEntry{})
 		bin.entries = bin.entries[:cap(bin.entries)]
@@ -75,7 +75,7 @@ func (f *freeList) insert(b *Block) {
 
 func (f *freeList) remove(b *Block) {
 	n := binOf(b.size)
-	f.removeAt(entryIndex{n, position(f.bins[n].live(), b.size, b.rank) - 1})
+	f.removeAt(entryIndex{n, position(f.bins[n].inUse(), b.size, b.rank) - 1})
 }
 
 func (f *freeList) removeAt(at entryIndex) {
@@ -107,7 +107,7 @@ func position(entries []freeEntry, size int64, rank uint64) int {
 // bestFit finds the smallest block of at least size bytes; among equal sizes, the one of the lowest rank.
 func (f *freeList) bestFit(size int64) (at entryIndex, ok bool) {
 	n := binOf(size)
-	if i := position(f.bins[n].live(), size, 0); i > 0 {
+	if i := position(f.bins[n].inUse(), size, 0); i > 0 {
 		return entryIndex{n, i - 1}, true
 	}
 	return f.firstFrom(n + 1)

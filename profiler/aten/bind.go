@@ -12,11 +12,11 @@ import (
 // operatorFamily is a part of the operator table. A key is an operator's name with its overload, or several such names,
 // separated by spaces, that are recorded in the same way; schemas.txt has their schemas. A value is a function of
 // [*Args], or a function of package trace. Its parameters are the operator's first arguments, in order, or the
-// arguments that [withArgs] names. A parameter whose type is in composite combines several arguments.
+// arguments that [withTrailingArgs] names. A parameter whose type is in composite combines several arguments.
 type operatorFamily map[string]any
 
-// withArgs returns a function of package trace whose last parameters are the arguments with these names.
-func withArgs(f any, last ...string) namedArguments { return namedArguments{f, last} }
+// withTrailingArgs returns a function of package trace whose last parameters are the arguments with these names.
+func withTrailingArgs(f any, last ...string) namedArguments { return namedArguments{f, last} }
 
 type namedArguments struct {
 	function any

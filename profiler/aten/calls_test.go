@@ -257,7 +257,7 @@ func (c *recordedCall) backward(out []*trace.Tensor, rec *opvectors.Recorder) (d
 	var roots, grads []*trace.Tensor
 	for _, y := range out {
 		if y.RequiresGrad() {
-			roots, grads = append(roots, y), append(grads, y.Incoming())
+			roots, grads = append(roots, y), append(grads, y.NewGradient())
 		}
 	}
 	if len(roots) > 0 && slices.Contains(c.Grad, 1) {

@@ -167,7 +167,7 @@ func TestDerivedOperatorsAllocateAsTheirFormulasSay(t *testing.T) {
 			require.Nil(t, c.backward, c.target)
 			continue
 		}
-		grad := f.Bind(out[0].Incoming())
+		grad := f.Bind(out[0].NewGradient())
 		rec.Events()
 		trace.Backward(out[:1], []*trace.Tensor{grad})
 		require.Equal(t, c.backward, sizes(t, rec), "%s backward", c.target)

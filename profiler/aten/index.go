@@ -10,7 +10,7 @@ import (
 // indexOperators has the operators that select elements by index.
 var indexOperators = operatorFamily{
 	"masked_scatter": (*tensor).MaskedScatter,
-	"embedding_bag embedding_bag.padding_idx": withArgs((*tensor).EmbeddingBag,
+	"embedding_bag embedding_bag.padding_idx": withTrailingArgs((*tensor).EmbeddingBag,
 		"indices", "offsets", "mode", "per_sample_weights", "include_last_offset"),
 	"index.Tensor":             selectByIndex,
 	"nonzero":                  nonzero,
@@ -24,11 +24,11 @@ var indexOperators = operatorFamily{
 	"index_add_":               (*tensor).IndexAddInPlace,
 	"index_copy":               (*tensor).IndexCopy,
 	"index_copy_":              (*tensor).IndexCopyInPlace,
-	"index_fill.int_Scalar":    withArgs((*tensor).IndexFill, "index"),
-	"index_fill_.int_Scalar":   withArgs((*tensor).IndexFillInPlace, "index"),
-	"scatter.value":            withArgs((*tensor).ScatterValue, "index"),
-	"scatter_.src":             withArgs((*tensor).ScatterFromInPlace, "index", "src"),
-	"scatter_add_":             withArgs((*tensor).ScatterAddInPlace, "index", "src"),
+	"index_fill.int_Scalar":    withTrailingArgs((*tensor).IndexFill, "index"),
+	"index_fill_.int_Scalar":   withTrailingArgs((*tensor).IndexFillInPlace, "index"),
+	"scatter.value":            withTrailingArgs((*tensor).ScatterValue, "index"),
+	"scatter_.src":             withTrailingArgs((*tensor).ScatterFromInPlace, "index", "src"),
+	"scatter_add_":             withTrailingArgs((*tensor).ScatterAddInPlace, "index", "src"),
 	"scatter_reduce.two":       scatterReduce,
 	"scatter_reduce_.two":      scatterReduceInPlace,
 	"repeat_interleave.Tensor": func(a *Args) *tensor { return a.first(0).InterleavedPlaces(a.outputSize()) },
@@ -46,12 +46,12 @@ var indexOperators = operatorFamily{
 	"searchsorted.Tensor": func(a *Args) *tensor {
 		return a.first(1).SearchSorted(a.Tensor("sorted_sequence"), a.indexType())
 	},
-	"gather":         withArgs((*tensor).Gather, "index"),
-	"scatter.src":    withArgs((*tensor).Scatter, "index", "src"),
-	"scatter_add":    withArgs((*tensor).ScatterAdd, "index", "src"),
-	"scatter_.value": withArgs((*tensor).ScatterInPlace, "index"),
+	"gather":         withTrailingArgs((*tensor).Gather, "index"),
+	"scatter.src":    withTrailingArgs((*tensor).Scatter, "index", "src"),
+	"scatter_add":    withTrailingArgs((*tensor).ScatterAdd, "index", "src"),
+	"scatter_.value": withTrailingArgs((*tensor).ScatterInPlace, "index"),
 	"one_hot":        (*tensor).OneHot,
-	"embedding":      withArgs((*tensor).Embedding, "indices", "weight"),
+	"embedding":      withTrailingArgs((*tensor).Embedding, "indices", "weight"),
 }
 
 // indexType returns the type of an index result: int32 if out_int32 is set, else int64.

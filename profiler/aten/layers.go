@@ -20,7 +20,7 @@ var normOperators = operatorFamily{
 	"group_norm":        (*tensor).GroupNorm,
 	"instance_norm":     (*tensor).InstanceNorm,
 	"_weight_norm":      trace.WeightNorm,
-	"native_group_norm": withArgs((*tensor).NativeGroupNorm, "group", "weight", "bias"),
+	"native_group_norm": withTrailingArgs((*tensor).NativeGroupNorm, "group", "weight", "bias"),
 }
 
 // batchNorm returns the arguments of a norm with optional running statistics.
@@ -40,7 +40,7 @@ var activationOperators = operatorFamily{
 	"glu":             (*tensor).GLU,
 	"prelu":           (*tensor).PReLU,
 	"threshold_":      (*tensor).ReLUInPlace,
-	"rrelu":           withArgs((*tensor).RReLU, "training"),
+	"rrelu":           withTrailingArgs((*tensor).RReLU, "training"),
 	"_softmax":        (*tensor).Softmax,
 	"_log_softmax":    (*tensor).LogSoftmax,
 	"native_dropout":  (*tensor).NativeDropout,
@@ -70,7 +70,7 @@ var lossOperators = operatorFamily{
 	},
 	"soft_margin_loss":                (*tensor).SoftMarginLoss,
 	"multilabel_margin_loss":          (*tensor).MultiLabelMarginLoss,
-	"multi_margin_loss":               withArgs((*tensor).MultiMarginLoss, "target", "weight"),
+	"multi_margin_loss":               withTrailingArgs((*tensor).MultiMarginLoss, "target", "weight"),
 	"hinge_embedding_loss":            (*tensor).HingeEmbeddingLoss,
 	"poisson_nll_loss":                (*tensor).PoissonNLLLoss,
 	"nll_loss nll_loss_nd nll_loss2d": (*tensor).NLLLoss,
@@ -79,9 +79,9 @@ var lossOperators = operatorFamily{
 		return a.first(0).ElementLoss(a.op.base(), a.Tensor("target"), a.reduction())
 	},
 	"binary_cross_entropy":             (*tensor).BCELoss,
-	"binary_cross_entropy_with_logits": withArgs((*tensor).BCEWithLogits, "target", "pos_weight"),
+	"binary_cross_entropy_with_logits": withTrailingArgs((*tensor).BCEWithLogits, "target", "pos_weight"),
 	"margin_ranking_loss":              trace.MarginRankingLoss,
-	"kl_div":                           withArgs((*tensor).KLDiv, "target", "log_target"),
+	"kl_div":                           withTrailingArgs((*tensor).KLDiv, "target", "log_target"),
 	"cosine_embedding_loss":            (*tensor).CosineEmbeddingLoss,
 	"triplet_margin_loss":              trace.TripletMarginLoss,
 }

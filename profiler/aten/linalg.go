@@ -11,7 +11,7 @@ import (
 // linearAlgebra has matrix factorizations and the operators based on them. It leaves out cuSOLVER's workspaces, since
 // their sizes are not published.
 var linearAlgebra = operatorFamily{
-	"linalg_solve_triangular":          withArgs(ops.SolveTriangular, "B", "left"),
+	"linalg_solve_triangular":          withTrailingArgs(ops.SolveTriangular, "B", "left"),
 	"triangular_solve":                 ops.TriangularSolve,
 	"linalg_solve":                     ops.LinalgSolve,
 	"linalg_solve_ex":                  ops.LinalgSolveEx,

@@ -97,7 +97,7 @@ func (c *recordedCall) crash(op *Operator, none []string) (failure string) {
 	}
 	for _, x := range frame.BindAll(tensorsOf(values)) {
 		if x != nil && x.RequiresGrad() {
-			trace.Backward([]*trace.Tensor{x}, []*trace.Tensor{frame.Bind(x.Incoming())})
+			trace.Backward([]*trace.Tensor{x}, []*trace.Tensor{frame.Bind(x.NewGradient())})
 			break
 		}
 	}

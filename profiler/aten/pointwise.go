@@ -63,9 +63,9 @@ var pointwiseOperators = operatorFamily{
 	"__lshift__.Scalar __rshift__.Scalar":                                                     bitwise,
 	"bitwise_left_shift.Tensor_Scalar bitwise_right_shift.Tensor_Scalar":                      bitwise,
 	"floor_divide.Scalar": (*tensor).FloorDivide,
-	"pow.Scalar":          withArgs((*tensor).NumberPow, "exponent", "self"),
+	"pow.Scalar":          withTrailingArgs((*tensor).NumberPow, "exponent", "self"),
 	"where.ScalarOther":   trace.WhereNumber,
-	"where.ScalarSelf":    withArgs(trace.WhereNumber, "other", "self"),
+	"where.ScalarSelf":    withTrailingArgs(trace.WhereNumber, "other", "self"),
 	"masked_fill.Scalar":  (*tensor).MaskedFill,
 }
 

@@ -57,7 +57,7 @@ func TestOperatorsAllocateAsRecorded(t *testing.T) {
 		if c.Backward == "" {
 			continue
 		}
-		grad := frame.Bind(result.Incoming())
+		grad := frame.Bind(result.NewGradient())
 		events.since()
 		trace.Backward([]*trace.Tensor{result}, []*trace.Tensor{grad})
 		require.Equal(t, c.Backward, events.since(), "backward of %s", lines.Text())

@@ -9,7 +9,7 @@ import (
 
 // resizingOperators are pooling, interpolation and sampling.
 var resizingOperators = operatorFamily{
-	"fractional_max_pool2d fractional_max_pool3d": withArgs(
+	"fractional_max_pool2d fractional_max_pool3d": withTrailingArgs(
 		(*tensor).FractionalMaxPool, "random_samples", "output_size"),
 	"max_pool1d max_pool2d max_pool3d":                                        poolBody((*tensor).MaxPool),
 	"adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d":             (*tensor).AdaptiveMaxPoolIndices,

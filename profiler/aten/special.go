@@ -15,7 +15,7 @@ var specialOperators = operatorFamily{
 	"special_log_softmax": func(a *Args) *tensor {
 		return softmax(a, (*tensor).LogSoftmax, (*tensor).LogSoftmaxTo)
 	},
-	"special_logsumexp":           withArgs((*tensor).LogSumExp, "keepdim", "dim"),
+	"special_logsumexp":           withTrailingArgs((*tensor).LogSumExp, "keepdim", "dim"),
 	"special_expm1":               unaryFunction("expm1"),
 	"special_exp2":                unaryFunction("exp2"),
 	"special_erfc":                unaryFunction("erfc"),
@@ -66,8 +66,8 @@ var libraryOperators = operatorFamily{
 	"torchvision::deform_conv2d": func(a *Args) *tensor {
 		return ops.DeformConv2D(a.first(0), ops.DeformConv2DArgs{
 			Weight: a.Tensor("weight"), Offset: a.Tensor("offset"), Mask: a.Tensor("mask"), Bias: a.Tensor("bias"),
-			Stride: a.twoOf("stride_h", "stride_w"), Padding: a.twoOf("pad_h", "pad_w"),
-			Dilation: a.twoOf("dilation_h", "dilation_w"),
+			Stride: a.heightAndWidth("stride_h", "stride_w"), Padding: a.heightAndWidth("pad_h", "pad_w"),
+			Dilation: a.heightAndWidth("dilation_h", "dilation_w"),
 			Groups:   a.Int("groups"),
 		})
 	},
@@ -89,7 +89,9 @@ func positionSensitive(op string) func(a *Args) (y, from *tensor) {
 	}
 }
 
-func (a *Args) twoOf(height, width string) [2]int64 { return [2]int64{a.Int(height), a.Int(width)} }
+func (a *Args) heightAndWidth(height, width string) [2]int64 {
+	return [2]int64{a.Int(height), a.Int(width)}
+}
 
 // queryOperators are operators that have no result or return properties of tensors. They allocate nothing.
 var queryOperators = operatorFamily{
@@ -131,7 +133,7 @@ var composedOperators = operatorFamily{
 		return a.first(0).Contiguous().View(-1).DiagEmbed(a.Int("offset"))
 	},
 	"native_channel_shuffle": (*tensor).ChannelShuffle,
-	"trapz.dx trapezoid.dx":  withArgs((*tensor).Trapezoid, "dim"),
+	"trapz.dx trapezoid.dx":  withTrailingArgs((*tensor).Trapezoid, "dim"),
 	"normal.float_float":     newFilled,
 	"hamming_window":         ops.HannWindow, // with other constants
 }

@@ -25,7 +25,7 @@ const (
 //go:embed gpus.csv
 var gpusCSV string
 
-// catalog are the GPUs, and index the position of each normalized name.
+// catalog lists the GPUs, and index maps normalized names to positions in it.
 var catalog, index = parseCatalog(gpusCSV)
 
 func parseCatalog(text string) ([]GPU, map[string]int) {

@@ -21,8 +21,8 @@ type BatchSearch struct {
 	Limit int64
 	// Need returns a batch's need in bytes; MaxInt64 if it is unknown and over the limit. It is called once per batch.
 	Need func(batch int) (int64, error)
-	// Runs reports whether each need takes a run of minutes, so that no size is run only to check larger ones.
-	Runs bool
+	// NeedIsSlow reports whether Need takes minutes, so that it is never called only to check larger batches.
+	NeedIsSlow bool
 	// HasJumps reports whether a size may need many times as much as a larger one, so that all sizes must be tested.
 	HasJumps bool
 
@@ -110,7 +110,7 @@ func (s *BatchSearch) Safe(batch int) (safe bool, at int, err error) {
 }
 
 func (s *BatchSearch) stepStart(batch int) int {
-	if s.Runs {
+	if s.NeedIsSlow {
 		return batch
 	}
 	return sizeOf(batch)
@@ -119,7 +119,7 @@ func (s *BatchSearch) stepStart(batch int) int {
 // unsafeBelow returns the smallest unsafe size below a size that is within the limit; zero if there is none.
 func (s *BatchSearch) unsafeBelow(size int) (at int, err error) {
 	clear := s.From - 1 // up to where sizes are safe
-	for b := size; b > clear && !s.Runs; b = max(clear, b-sizeStep(b)) {
+	for b := size; b > clear && !s.NeedIsSlow; b = max(clear, b-sizeStep(b)) {
 		n, err := s.need(b)
 		share := float64(n) / float64(s.Limit)
 		switch {
@@ -208,7 +208,7 @@ func (e *searchBounds) interpolateLimit() (at float64, known bool) {
 func (e *searchBounds) clampToBounds(batch int) int {
 	low := e.stepStart(e.fits + 1)
 	high := e.fails - 1
-	if !e.Runs && sizeOf(high) > high {
+	if !e.NeedIsSlow && sizeOf(high) > high {
 		high -= (high % sizeStep(high))
 	}
 	batch = min(max(batch, low), max(high, low))

@@ -68,7 +68,7 @@ func TestASearchOfRunsTriesTheEdge(t *testing.T) {
 		needs := rapid.SliceOfN(rapid.Int64Range(0, 100), 1, 200).Draw(t, "needs")
 		limit := rapid.Int64Range(0, 100).Draw(t, "limit")
 		need := func(b int) (int64, error) { return needs[b-1], nil }
-		s := BatchSearch{From: 1, Start: drawStart(t, 200), To: len(needs), Limit: limit, Runs: true, Need: need}
+		s := BatchSearch{From: 1, Start: drawStart(t, 200), To: len(needs), Limit: limit, NeedIsSlow: true, Need: need}
 		got, err := s.Largest()
 		require.NoError(t, err)
 		if got > 0 {
@@ -115,7 +115,7 @@ func TestLargestNearTheEdgeAsksForTheNeighbor(t *testing.T) {
 	need := func(b int) int64 { return 3<<30 + int64(b)*(215<<20) }
 	for begin, want := range map[int][]int{366: {366, 367}, 367: {367, 366}, 365: {365, 366, 367}} {
 		var asked []int
-		s := BatchSearch{From: 1, Start: Start{begin, true}, To: 1 << 20, Limit: need(366) + 1, Runs: true}
+		s := BatchSearch{From: 1, Start: Start{begin, true}, To: 1 << 20, Limit: need(366) + 1, NeedIsSlow: true}
 		s.Need = func(b int) (int64, error) {
 			asked = append(asked, b)
 			return need(b), nil

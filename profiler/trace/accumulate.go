@@ -115,8 +115,8 @@ func (x *Tensor) AccumulateInto(g *Tensor) {
 	x.grad = g.Retain()
 }
 
-// Incoming returns a new gradient for x in the layout of x.
-func (x *Tensor) Incoming() *Tensor { return x.AllocLike(x.dtype) }
+// NewGradient allocates a gradient of x, in the layout of x.
+func (x *Tensor) NewGradient() *Tensor { return x.AllocLike(x.dtype) }
 
 // Hold keeps a reference to x until the end of the recording, as a model or a data loader does.
 func (t *Tape) Hold(x *Tensor) *Tensor {

@@ -49,7 +49,7 @@ func (t *Tape) Begin(op string, args ...*Tensor) *Call {
 	c.noGrad, c.unwinding = t.autograd.noGrad, t.autograd.hooks.unwinding
 	for _, x := range args {
 		if x != nil {
-			x.alive()
+			x.checkReferences()
 			x.refs++
 			c.args[c.nargs] = x
 			c.nargs++
@@ -80,7 +80,7 @@ func (t *Tape) Begin(op string, args ...*Tensor) *Call {
 func (t *Tape) BeginList(op string, list []*Tensor) *Call {
 	c := t.Begin(op)
 	for _, x := range list {
-		x.alive()
+		x.checkReferences()
 		x.refs++
 	}
 	if c.list = list; t.ranks.spread != nil {
@@ -106,7 +106,7 @@ func (c *Call) EndStatement() {
 		case x.dead && x.listed == 0:
 			t.retire(x)
 		case x.refs == 0:
-			x.die()
+			x.releaseResources()
 		}
 	}
 	t.temps = t.temps[:c.temps]
@@ -179,7 +179,7 @@ func (c *Call) End(out *Tensor) *Tensor {
 // unwind frees a result at once if a recomputation got all it needs in this call: PyTorch then raises an exception.
 func (c *Call) unwind(out *Tensor) {
 	if c.t.autograd.hooks.stoppedByResult && !c.unwinding && out.refs == 1 {
-		out.die()
+		out.releaseResources()
 	}
 }
 
@@ -262,7 +262,7 @@ func (c *Call) releaseArguments() {
 func (c *Call) releaseArgument(x *Tensor) {
 	x.refs--
 	if x.refs == 0 && c.caller.python {
-		x.die()
+		x.releaseResources()
 	}
 }
 

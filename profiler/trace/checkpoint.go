@@ -45,9 +45,9 @@ func (h *savedHooks) pack(t *Tape, x *Tensor) saved {
 	return saved{x: holdForBackward(x)}
 }
 
-// hold saves an input of a checkpointed region: the tensor, or the result of an active saved-tensor hook. Empty
-// tensors, which may belong to a [Slot], are saved themselves.
-func (h *savedHooks) hold(t *Tape, x *Tensor) saved {
+// saveRegionInput saves an input of a checkpointed region: the tensor, or the result of an active saved-tensor hook.
+// Empty tensors, which may belong to a [Slot], are saved themselves.
+func (h *savedHooks) saveRegionInput(t *Tape, x *Tensor) saved {
 	if n := len(h.stack); n > 0 && !x.store.blank {
 		if o, ok := h.stack[n-1].(offload); ok {
 			return o.pack(t, x)
@@ -196,7 +196,7 @@ func (r *checkpointRegion) recompute() {
 	f.End()
 	for _, y := range ys {
 		if y.refs == 0 {
-			y.die()
+			y.releaseResources()
 		}
 	}
 	leave()
@@ -239,7 +239,7 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 		selection: t.newSelection(),
 	}
 	for _, x := range inputs {
-		r.inputs = append(r.inputs, t.autograd.hooks.hold(t, x))
+		r.inputs = append(r.inputs, t.autograd.hooks.saveRegionInput(t, x))
 	}
 	for _, x := range captured {
 		r.captured = append(r.captured, x.Retain())

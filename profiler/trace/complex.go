@@ -111,7 +111,7 @@ func (x *Tensor) Polar(angle *Tensor) *Tensor {
 	z := t.Map("polar", C64, transcendentalFLOPs, x, angle)
 	return c.End(z.SetGradFn("PolarBackward0", inputs{x, angle}, saves{z}, func(b *Gradients) {
 		c := t.Begin("polar_backward", b.Grad, b.Saved(0))
-		conj := c.Bind(b.Grad.conjugated())
+		conj := c.Bind(b.Grad.conjugate())
 		var dx, dangle *Tensor
 		if b.Needs(0) {
 			dx = conj.Mul(b.Saved(0).Sgn()).Real().Retain()

@@ -49,7 +49,7 @@ func (c convCase) run(gpu trace.GPU, d trace.DType) (tape *trace.Tape, x, w, b *
 	w = f.Bind(tape.New("w", program.Weights, d, c.w...).Leaf())
 	b = f.Bind(tape.New("b", program.Weights, d, out).Leaf())
 	y := f.Bind(x.Conv(w, b, c.args))
-	trace.Backward([]*tensor{y}, []*tensor{y.Incoming()})
+	trace.Backward([]*tensor{y}, []*tensor{y.NewGradient()})
 	return tape, x, w, b
 }
 
@@ -172,6 +172,6 @@ func BenchmarkConvolution(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		y := x.Conv(w, nil, args)
-		trace.Backward([]*tensor{y}, []*tensor{y.Incoming()})
+		trace.Backward([]*tensor{y}, []*tensor{y.NewGradient()})
 	}
 }

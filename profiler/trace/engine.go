@@ -84,7 +84,7 @@ func (x *Tensor) Backward() {
 	root.Release()
 	t.resume(at)
 	if x.refs == 0 && at.python {
-		x.die()
+		x.releaseResources()
 	}
 }
 
@@ -294,7 +294,7 @@ func (n *Node) viewBackward() *Tensor {
 	want := n.edges[0].node.output(n.edges[0].input)
 	var l *layout
 	if n.flags&isReshape != 0 {
-		l = x.viewed(want.shape)
+		l = x.viewLayout(want.shape)
 	} else {
 		l = x.matrixT()
 	}

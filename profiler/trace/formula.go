@@ -205,7 +205,7 @@ func functionFunc(name string, args []formulaOperand) func(xs []*Tensor) *Tensor
 func operatorFunc(name string) func(xs []*Tensor) *Tensor {
 	switch name {
 	case "conj":
-		return func(xs []*Tensor) *Tensor { return xs[0].conjugated() }
+		return func(xs []*Tensor) *Tensor { return xs[0].conjugate() }
 	case "isfinite":
 		return func(xs []*Tensor) *Tensor { return xs[0].IsFinite() }
 	case "isnan":

@@ -41,7 +41,7 @@ func (f *Frame) Tape() *Tape { return f.t }
 
 // Bind binds x to a new variable, as an assignment does.
 func (f *Frame) Bind(x *Tensor) *Tensor {
-	x.alive()
+	x.checkReferences()
 	f.names = append(f.names, x.Retain())
 	return x
 }
@@ -92,7 +92,7 @@ func (f *Frame) Discard(xs ...*Tensor) { discardTensors(xs) }
 func discardTensors(xs []*Tensor) {
 	for _, x := range xs {
 		if x.refs == 0 {
-			x.die()
+			x.releaseResources()
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (t *Tape) KeepOutputs(keep func(xs []*Tensor)) { t.keepOutputs = keep }
 
 // Set assigns x to the variable *p; the tensor that it held loses a reference.
 func (f *Frame) Set(p **Tensor, x *Tensor) *Tensor {
-	x.alive()
+	x.checkReferences()
 	x.Retain()
 	for i, old := range f.names {
 		if old == *p {
@@ -142,7 +142,7 @@ func (f *Frame) Del(ps ...**Tensor) {
 // End closes the frame and releases its variables, in the order in which they were bound. Results outlive the frame.
 func (f *Frame) End(results ...*Tensor) {
 	for _, r := range results {
-		r.alive()
+		r.checkReferences()
 		r.Retain()
 	}
 	releaseAll(f.names)
@@ -227,7 +227,7 @@ func (t *Tape) functionFrame(args ...*Tensor) *Frame {
 	g := t.enter()
 	for _, x := range args {
 		if x != nil {
-			x.alive()
+			x.checkReferences()
 			g.names = append(g.names, x.Retain())
 		}
 	}

@@ -12,11 +12,12 @@ import (
 // need no index.
 func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 	t := x.tape
-	c := t.BeginList("index_Tensor", append(indicesGiven(indices), x))
+	c := t.BeginList("index_Tensor", append(nonNilIndices(indices), x))
 	places := c.expandMasks(indices)
-	c.alignIndices(indicesGiven(places))
+	c.alignIndices(nonNilIndices(places))
 	y := t.Alloc(x.dtype, x.advancedIndex(places).shape...)
-	t.Launch(program.Index, y.numel, []*Tensor{y}, append([]*Tensor{x.FirstElements(y.numel)}, indicesGiven(places)...))
+	reads := append([]*Tensor{x.FirstElements(y.numel)}, nonNilIndices(places)...)
+	t.Launch(program.Index, y.numel, []*Tensor{y}, reads)
 	from, d := x.shape, x.dtype
 	return c.End(y.SetGradFn("IndexBackward0", inputs{x}, indices, func(b *Gradients) {
 		c := t.Begin("index_backward", b.Grad)
@@ -45,7 +46,7 @@ func (c *Call) alignIndices(indices []*Tensor) {
 // IndexPut records x.index_put(indices, values, accumulate).
 func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
 	t := x.tape
-	c := t.BeginList("index_put", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
+	c := t.BeginList("index_put", slices.Concat([]*Tensor{values}, nonNilIndices(indices), []*Tensor{x}))
 	y := c.Bind(x.AllocLike(x.dtype))
 	t.LaunchCopy(y, x)
 	y.putAt(indices, values, accumulate)
@@ -54,7 +55,7 @@ func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *T
 
 // SetItem records x[indices] = values. Like Tensor.__setitem__, it removes leading dimensions of size one from values.
 func (x *Tensor) SetItem(values *Tensor, indices ...*Tensor) {
-	c := x.tape.BeginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
+	c := x.tape.BeginList("index_put_", slices.Concat([]*Tensor{values}, nonNilIndices(indices), []*Tensor{x}))
 	sliced := values.shape
 	for len(sliced) > 0 && sliced[0] == 1 {
 		sliced = sliced[1:]
@@ -78,7 +79,7 @@ func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
 		indices = c.expandMasks(indices)
 	}
 	x.tape.Launch(program.Index, values.numel, []*Tensor{x.FirstElements(values.numel)},
-		append([]*Tensor{values}, indicesGiven(indices)...))
+		append([]*Tensor{values}, nonNilIndices(indices)...))
 	c.Finish()
 }
 
@@ -95,7 +96,7 @@ func indexPutGradients(values *Tensor, accumulate bool) func(b *Gradients) {
 	)
 }
 
-func indicesGiven(indices []*Tensor) []*Tensor {
+func nonNilIndices(indices []*Tensor) []*Tensor {
 	out := lists.Filter(indices, func(i *Tensor) bool { return i != nil })
 	return out
 }
@@ -110,7 +111,7 @@ type indexedShape struct {
 // advancedIndex implements AdvancedIndex. The indices are broadcast together. Their shape replaces the indexed
 // dimensions or, if these are not adjacent, comes first.
 func (x *Tensor) advancedIndex(indices []*Tensor) indexedShape {
-	all := indicesGiven(indices)
+	all := nonNilIndices(indices)
 	var rest []int64
 	for d, s := range x.shape {
 		if d >= len(indices) || indices[d] == nil {
@@ -159,14 +160,14 @@ func areAdjacent(indices []*Tensor) bool {
 			}
 		}
 	}
-	return last-first+1 == len(indicesGiven(indices))
+	return last-first+1 == len(nonNilIndices(indices))
 }
 
 // linearIndex records computeLinearIndex: one linear offset for every position of the indices.
 func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
 	c := x.tape.Begin("computeLinearIndex")
 	var linear *Tensor
-	shape := broadcast(indicesGiven(indices)...)
+	shape := broadcast(nonNilIndices(indices)...)
 	for _, i := range indices {
 		if i == nil {
 			continue
@@ -202,7 +203,7 @@ func (x *Tensor) checkRange() {
 
 // IndexPutInPlace records x.index_put_(indices, values).
 func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
-	c := x.tape.BeginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
+	c := x.tape.BeginList("index_put_", slices.Concat([]*Tensor{values}, nonNilIndices(indices), []*Tensor{x}))
 	x.putAt(indices, values, accumulate)
 	return c.End(x.resetGradFn("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
@@ -218,7 +219,7 @@ func (x *Tensor) SearchSorted(boundaries *Tensor, out DType) *Tensor {
 // ScatterSum records x.scatter_reduce(d, index, src, "sum"). withSelf is include_self.
 func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 	c := x.tape.Begin("scatter_reduce_two", x, index, src)
-	y := x.scattered("scatter_reduce_two", index, src)
+	y := x.scatterToCopy("scatter_reduce_two", index, src)
 	return c.End(y.SetGradFn("ScatterReduceBackward0", inputs{x, src}, saves{index, x, src, y}, func(b *Gradients) {
 		index := b.Saved(0)
 		if b.Needs(1) {
@@ -227,7 +228,7 @@ func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 		if b.Needs(0) {
 			g := b.Grad
 			if !withSelf {
-				g = g.scattered("scatter_value", index)
+				g = g.scatterToCopy("scatter_value", index)
 			}
 			b.Out[0] = g.Retain()
 		}
@@ -257,7 +258,7 @@ func (x *Tensor) SelectExtreme(keep bool, d int) (values, indices *Tensor) {
 	shape, _ := x.reducedShape([]int{d}, keep)
 	values, indices = c.Bind(c.t.Alloc(x.dtype, shape...)), c.Bind(c.t.Alloc(I64, shape...))
 	c.t.Launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x})
-	x.selects("MedianBackward1", values, indices)
+	x.setSelectionNode("MedianBackward1", values, indices)
 	return c.EndPair(values, indices)
 }
 
@@ -266,7 +267,7 @@ func (x *Tensor) CumMax() (values, indices *Tensor) {
 	c := x.tape.Begin("cummax", x)
 	values, indices = c.Bind(c.t.Alloc(x.dtype, x.shape...)), c.Bind(c.t.Alloc(I64, x.shape...))
 	c.t.Launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
-	x.selects("CummaxBackward0", values, indices)
+	x.setSelectionNode("CummaxBackward0", values, indices)
 	return c.EndPair(values, indices)
 }
 

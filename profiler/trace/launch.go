@@ -10,9 +10,9 @@ import (
 // A tensor that is input and output is in both lists. The caller may add to the returned op, which is nil if none was
 // recorded.
 func (t *Tape) Launch(w program.Work, flops int64, writes, reads []*Tensor) *program.Op {
-	skipped := t.autograd.hooks.unwinding || t.ranks.crossing() && t.crossesBoundary(reads)
+	skipped := t.autograd.hooks.unwinding || t.ranks.mayUseOtherDevices() && t.crossesBoundary(reads)
 	if t.onEmptyRead != nil && !skipped {
-		t.fetch(reads)
+		t.allocateEmptyReads(reads)
 	}
 	if skipped || t.opts.NoKernels {
 		return nil

@@ -68,7 +68,7 @@ func (l *libraries) use(t *Tape, have *[2]bool, bytes func(GPU) int64) {
 		c.Finish()
 		return
 	}
-	if have[t.autograd.thread] || t.autograd.hooks.unwinding || !t.ranks.here() {
+	if have[t.autograd.thread] || t.autograd.hooks.unwinding || !t.ranks.isRecordedDevice() {
 		return
 	}
 	have[t.autograd.thread] = true

@@ -259,17 +259,17 @@ func softMarginGrad(grad, x, target *Tensor) *Tensor {
 
 // MultiMarginLoss records torch.nn.functional.multi_margin_loss(x, target) of x [samples, classes] or [classes].
 func (x *Tensor) MultiMarginLoss(target, weight *Tensor, r Reduction) *Tensor {
-	return x.classMargin("multi_margin_loss", "MultiMarginLossBackward0", target, weight, nil, r)
+	return x.marginLossBySample("multi_margin_loss", "MultiMarginLossBackward0", target, weight, nil, r)
 }
 
 // MultiLabelMarginLoss records torch.nn.functional.multilabel_margin_loss(x, target), which saves a mask of the
 // targets.
 func (x *Tensor) MultiLabelMarginLoss(target *Tensor, r Reduction) *Tensor {
-	return x.classMargin("multilabel_margin_loss", "MultilabelMarginLossBackward0", target, nil, target, r)
+	return x.marginLossBySample("multilabel_margin_loss", "MultilabelMarginLossBackward0", target, nil, target, r)
 }
 
-// classMargin records a loss whose kernel computes one number per sample, and their sum if r is a reduction.
-func (x *Tensor) classMargin(op, node string, target, weight, masked *Tensor, r Reduction) *Tensor {
+// marginLossBySample records a loss whose kernel computes one number per sample, and their sum if r is a reduction.
+func (x *Tensor) marginLossBySample(op, node string, target, weight, masked *Tensor, r Reduction) *Tensor {
 	t := x.tape
 	c := t.Begin(op, x, target, weight)
 	samples := []int64{}

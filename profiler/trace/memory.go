@@ -33,7 +33,7 @@ func (t *Tape) allocate(bytes int64) *storage {
 		s.blank = true
 		return s
 	}
-	if !t.ranks.here() {
+	if !t.ranks.isRecordedDevice() {
 		t.ranks.pipeline.fill(s)
 		return s
 	}

@@ -19,7 +19,7 @@ func parameterScratch(rows, columns int64, f func(x, weight, bias *tensor) *tens
 	weight := frame.Bind(tape.New("weight", program.Weights, trace.F32, columns).Leaf())
 	bias := frame.Bind(tape.New("bias", program.Weights, trace.F32, columns).Leaf())
 	y := frame.Bind(f(x, weight, bias))
-	g := y.Incoming()
+	g := y.NewGradient()
 	from := len(tape.Program().Buffers)
 	trace.Backward([]*tensor{y}, []*tensor{g})
 	var most int64
@@ -94,7 +94,7 @@ func TestNormsKeepTheShape(t *testing.T) {
 			f.Bind(tape.New("b", program.Weights, d, shape[1]).Leaf())
 		y := f.Bind(norm(x, w, b))
 		require.Equal(t, shape, y.Shape())
-		trace.Backward([]*tensor{y}, []*tensor{y.Incoming()})
+		trace.Backward([]*tensor{y}, []*tensor{y.NewGradient()})
 		for _, leaf := range []*tensor{x, w, b} {
 			require.Equal(t, leaf.Shape(), leaf.Grad().Shape())
 		}

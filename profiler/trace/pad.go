@@ -84,7 +84,7 @@ func (x *Tensor) PadConstant(pads []int64) *Tensor {
 	c := x.tape.Begin("constant_pad_nd", x)
 	var y *Tensor
 	if !slices.ContainsFunc(pads, func(p int64) bool { return p > 0 }) {
-		y = c.Bind(x.narrowed(pads).AllocLike(x.dtype))
+		y = c.Bind(x.narrowByPads(pads).AllocLike(x.dtype))
 	} else {
 		y = c.Bind(c.t.AllocIn(x.dtype, x.paddedShape(pads), x.SuggestsChannelsLast()))
 	}
@@ -92,8 +92,8 @@ func (x *Tensor) PadConstant(pads []int64) *Tensor {
 	return c.End(x.recordCopy("ConstantPadNdBackward0", y, func(g *Tensor) *Tensor { return g.PadConstant(back) }))
 }
 
-// narrowed returns the view that negative pads leave.
-func (x *Tensor) narrowed(pads []int64) *Tensor {
+// narrowByPads returns the view that negative pads leave.
+func (x *Tensor) narrowByPads(pads []int64) *Tensor {
 	offset := x.offset
 	for i := 0; i+1 < len(pads); i += 2 {
 		offset -= pads[i] * x.strides[len(x.shape)-1-i/2]

@@ -91,7 +91,7 @@ func (x *Tensor) parallelLinear(weight, bias *Tensor, of Sharing) *Tensor {
 // their parts of the gradient.
 func (x *Tensor) fromReplicas(ranks int64) *Tensor {
 	return x.viewAs("_FromTorchTensor", "_FromTorchTensorBackward", x.layout, x.offset, func(b *Gradients) {
-		b.Set(0, b.Grad.reduced(ranks))
+		b.Set(0, b.Grad.allReduce(ranks))
 	})
 }
 
@@ -123,13 +123,13 @@ func (x *Tensor) SumGradient(ranks int64) *Tensor {
 // Backward gathers the rows' gradient from all ranks.
 func (x *Tensor) OwnRows(ranks int64) *Tensor {
 	rows := x.shape[0]
-	return x.redistributed("split", func(x *Tensor) *Tensor { return x.ownRows(ranks) },
+	return x.redistribute("split", func(x *Tensor) *Tensor { return x.ownRows(ranks) },
 		func(g *Tensor) *Tensor { return g.allRows(ranks, rows) })
 }
 
 // AllRows records full_tensor() of rows that are sharded over the ranks.
 func (x *Tensor) AllRows(ranks, rows int64) *Tensor {
-	return x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.allRows(ranks, rows) },
+	return x.redistribute("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.allRows(ranks, rows) },
 		func(g *Tensor) *Tensor { return g.ownRows(ranks) })
 }
 
@@ -150,20 +150,20 @@ func (x *Tensor) allRows(ranks, rows int64) *Tensor {
 
 // sumOverRanks records redistribute(Replicate()) and to_local() of x, the rank's summand (a Partial DTensor).
 func (x *Tensor) sumOverRanks(ranks int64) *Tensor {
-	return x.redistributed("all_reduce", func(x *Tensor) *Tensor { return x.reduced(ranks) },
+	return x.redistribute("all_reduce", func(x *Tensor) *Tensor { return x.allReduce(ranks) },
 		func(g *Tensor) *Tensor { return g })
 }
 
-// redistributed records DTensor.redistribute: one collective for x, and one for its gradient.
-func (x *Tensor) redistributed(op string, forward, back func(*Tensor) *Tensor) *Tensor {
+// redistribute records DTensor.redistribute: one collective for x, and one for its gradient.
+func (x *Tensor) redistribute(op string, forward, back func(*Tensor) *Tensor) *Tensor {
 	c := x.tape.Begin(op, x)
 	var y *Tensor
 	c.t.NoGrad(func() { y = forward(x) })
 	return c.End(y.SetGradFn("RedistributeBackward", inputs{x}, nil, func(b *Gradients) { b.Set(0, back(b.Grad)) }))
 }
 
-// reduced records _c10d_functional.all_reduce: a copy of x is reduced in place. The compute stream waits for it.
-func (x *Tensor) reduced(ranks int64) *Tensor {
+// allReduce records _c10d_functional.all_reduce: a copy of x is reduced in place. The compute stream waits for it.
+func (x *Tensor) allReduce(ranks int64) *Tensor {
 	y := x.CloneContiguous()
 	x.tape.Collective(program.AllReduce, ranks, y, y)
 	return y
@@ -185,12 +185,12 @@ func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
 	rows := weight.shape[0] * of.Ranks
 	y.SetGradFn("EmbeddingBackward0", inputs{weight}, saves{x},
 		func(b *Gradients) { b.Set(0, b.Grad.embeddingBackward(b.Saved(0), rows)) })
-	forward, back := func(y *Tensor) *Tensor { return y.reduced(of.Ranks) }, func(g *Tensor) *Tensor { return g }
+	forward, back := func(y *Tensor) *Tensor { return y.allReduce(of.Ranks) }, func(g *Tensor) *Tensor { return g }
 	if of.Tokens {
 		forward = func(y *Tensor) *Tensor { return y.scatterAsync(of.Ranks) }
 		back = func(g *Tensor) *Tensor { return g.gathered(of.Ranks, 1) }
 	}
-	return f.Return(y.redistributed("all_reduce", func(y *Tensor) *Tensor {
+	return f.Return(y.redistribute("all_reduce", func(y *Tensor) *Tensor {
 		y.MaskedFillInPlace(mask)
 		f.Del(&mask)
 		return forward(y)
@@ -219,7 +219,7 @@ func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
 	case !shared:
 		return g
 	case of.Split == Whole && of.Tokens:
-		return g.reduced(of.Ranks)
+		return g.allReduce(of.Ranks)
 	case of.Split == ByWord:
 		f := x.tape.functionFrame(g)
 		return f.Return(f.Bind(g.Narrow(0, 0, g.Size(0)/of.Ranks)).Clone())
@@ -250,10 +250,10 @@ func (x *Tensor) logSoftmaxAmong(ranks int64) *Tensor {
 	t.NoGrad(func() {
 		f := t.functionFrame(x)
 		most := f.Bind(x.AMax(true, -1))
-		f.Set(&most, most.reduced(ranks))
+		f.Set(&most, most.allReduce(ranks))
 		shifted := f.Bind(x.Sub(most))
 		sum := f.Bind(shifted.Exp().Sum(true, -1))
-		f.Set(&sum, sum.reduced(ranks))
+		f.Set(&sum, sum.allReduce(ranks))
 		logarithm := f.Bind(sum.Log())
 		y = f.Return(shifted.Sub(logarithm))
 	})
@@ -273,7 +273,7 @@ func (x *Tensor) nllAmong(target *Tensor, ranks int64) *Tensor {
 		part := f.Bind(x.Gather(own))
 		part.MaskedFillInPlace(mask)
 		f.Del(&mask)
-		sum := f.Bind(part.reduced(ranks))
+		sum := f.Bind(part.allReduce(ranks))
 		result := f.Bind(sum.Squeeze(1).Neg())
 		f.Set(&result, WhereScalar(target.GtScalar(), result))
 		total = f.Bind(target.GtScalar().Sum(false).To(x.dtype))

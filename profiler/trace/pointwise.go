@@ -111,8 +111,8 @@ func (x *Tensor) LeakyReLU() *Tensor { return x.Unary("leaky_relu") }
 // LeakyReLUInPlace records x.leaky_relu_().
 func (x *Tensor) LeakyReLUInPlace() *Tensor { return operatorIndex["leaky_relu_"].CallInPlace(x) }
 
-// conjugated records the x.conj() of a product's factor: complex numbers are copied.
-func (x *Tensor) conjugated() *Tensor {
+// conjugate records the x.conj() of a product's factor: complex numbers are copied.
+func (x *Tensor) conjugate() *Tensor {
 	if x.dtype != C64 {
 		return x
 	}

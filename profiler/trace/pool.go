@@ -38,16 +38,16 @@ func (a PoolArgs) OutShape(x *Tensor) []int64 {
 	return shape
 }
 
-// resized returns the shape of x with sizes in place of its last dimensions.
-func (x *Tensor) resized(sizes []int64) []int64 {
+// shapeWithSizes returns the shape of x with sizes in place of its last dimensions.
+func (x *Tensor) shapeWithSizes(sizes []int64) []int64 {
 	return slices.Concat(x.shape[:len(x.shape)-len(sizes)], sizes)
 }
 
 // Window returns the number of input elements that are reduced to one output element.
 func (a PoolArgs) Window(x *Tensor) int64 { return Numel(Spatial(a.Kernel, len(x.shape)-2, 1)) }
 
-// flat returns the arguments for images with a height of one, as PyTorch runs one-dimensional pooling.
-func (a PoolArgs) flat() PoolArgs {
+// asTwoDimensional returns the arguments for images with a height of one, as PyTorch runs one-dimensional pooling.
+func (a PoolArgs) asTwoDimensional() PoolArgs {
 	two := func(v []int64, first int64) []int64 {
 		if len(v) == 0 {
 			return nil
@@ -77,7 +77,7 @@ func (x *Tensor) pool(names *[4]string, args PoolArgs, pool func(x *Tensor, args
 	dims := len(x.shape) - 2
 	c := x.tape.Begin(names[dims], x)
 	if dims == 1 {
-		return c.End(pool(x.Unsqueeze(-2), args.flat()).Squeeze(-2))
+		return c.End(pool(x.Unsqueeze(-2), args.asTwoDimensional()).Squeeze(-2))
 	}
 	return c.End(pool(x, args))
 }
@@ -92,7 +92,7 @@ func (x *Tensor) maxPool(args PoolArgs) *Tensor {
 func (x *Tensor) MaxPoolIndices(args PoolArgs) (y, indices *Tensor) {
 	c := x.tape.Begin("max_pool_with_indices", x)
 	if len(x.shape) == 3 {
-		y, indices = x.Unsqueeze(-2).MaxPoolIndices(args.flat())
+		y, indices = x.Unsqueeze(-2).MaxPoolIndices(args.asTwoDimensional())
 		return c.EndPair(y.Squeeze(-2), indices.Squeeze(-2))
 	}
 	return c.EndPair(x.poolWithIndices(args))
@@ -105,7 +105,7 @@ func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
 		y, indices = x.Unsqueeze(-2).AdaptiveMaxPoolIndices(1, sizes[0])
 		return c.EndPair(y.Squeeze(-2), indices.Squeeze(-2))
 	}
-	shape := x.resized(sizes)
+	shape := x.shapeWithSizes(sizes)
 	return c.EndPair(x.adaptiveMaxPool(shape))
 }
 
@@ -142,7 +142,7 @@ func adaptiveUnpool(g, x, indices *Tensor) *Tensor {
 // AdaptiveMaxPool records torch.nn.functional.adaptive_max_pool2d (or 3d) to the given spatial sizes.
 func (x *Tensor) AdaptiveMaxPool(sizes ...int64) *Tensor {
 	c := x.tape.Begin("adaptive_max_pool2d", x)
-	shape := x.resized(sizes)
+	shape := x.shapeWithSizes(sizes)
 	y, _ := x.adaptiveMaxPool(shape)
 	return c.End(y)
 }
@@ -216,7 +216,7 @@ func (x *Tensor) AdaptiveAvgPool(sizes ...int64) *Tensor {
 // adaptiveAvgPool records adaptive_avg_pool2d or 3d; a result of one value per channel is recorded as a mean.
 func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
 	c := x.tape.Begin("adaptive_avg_pool2d_symint", x)
-	shape := x.resized(sizes)
+	shape := x.shapeWithSizes(sizes)
 	if Numel(sizes) != 1 {
 		return c.End(x.meanPool(adaptiveNodes[len(sizes)], shape, x.numel/max(Numel(shape), 1)))
 	}
@@ -232,7 +232,7 @@ func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
 func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 	t := x.tape
 	c := t.Begin("max_unpool", x, indices)
-	shape := x.resized(sizes)
+	shape := x.shapeWithSizes(sizes)
 	in := c.Bind(x.ContiguousUntracked())
 	places := c.Bind(indices.ContiguousUntracked())
 	y := c.Bind(t.Zeros(x.dtype, shape...))
@@ -254,7 +254,7 @@ func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 func (x *Tensor) FractionalMaxPool(samples *Tensor, sizes ...int64) (y, indices *Tensor) {
 	t := x.tape
 	c := t.Begin("fractional_max_pool", x, samples)
-	shape := x.resized(sizes)
+	shape := x.shapeWithSizes(sizes)
 	y, indices = c.Bind(t.Alloc(x.dtype, shape...)), c.Bind(t.Alloc(I64, shape...))
 	in := c.Bind(x.ContiguousUntracked())
 	t.Launch(program.Reduction, x.numel, []*Tensor{y, indices}, []*Tensor{in, samples})

@@ -135,7 +135,7 @@ func (r *functionCall) backward(b *Gradients) {
 	f.End(grads...)
 	for i, x := range grads {
 		if x != nil && !b.Needs(i) && x.refs == 0 {
-			x.die()
+			x.releaseResources()
 		}
 	}
 	b.EndStatement()

@@ -50,7 +50,7 @@ func (x *Tensor) Median() *Tensor {
 		sorted, indices := flat.Sort(0)
 		c.Bind(sorted)
 		if indices.refs == 0 {
-			indices.die()
+			indices.releaseResources()
 		}
 	})
 	y := c.Bind(c.t.Alloc(x.dtype))
@@ -115,7 +115,7 @@ func (x *Tensor) Mode(keep bool, d int) (values, indices *Tensor) {
 		in := c.Bind(x.Transpose(d, -1).ContiguousUntracked())
 		c.t.Launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{in})
 	})
-	x.selects("ModeBackward0", values, indices)
+	x.setSelectionNode("ModeBackward0", values, indices)
 	return c.EndPair(values, indices)
 }
 

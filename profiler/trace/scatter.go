@@ -18,8 +18,8 @@ func (c *Call) gathered(x, index *Tensor, shape ...int64) *Tensor {
 	return y
 }
 
-// putInto records a backward that allocates zeros (by operator zeros) and writes g to the positions places.
-func (g *Tensor) putInto(op, zeros string, shape []int64, places *Tensor) *Tensor {
+// scatterIntoZeros records a backward that allocates zeros (by operator zeros) and writes g to the positions places.
+func (g *Tensor) scatterIntoZeros(op, zeros string, shape []int64, places *Tensor) *Tensor {
 	c := g.tape.Begin(op, g)
 	z := c.Bind(c.t.Filled(zeros, g.dtype, shape...))
 	c.t.Launch(program.Index, g.numel, []*Tensor{z.FirstElements(g.numel)}, []*Tensor{places, g})
@@ -31,7 +31,7 @@ func (x *Tensor) Gather(index *Tensor) *Tensor {
 	c := x.tape.Begin("gather", x, index)
 	return c.End(c.gathered(x, index, index.shape...).SetGradFn("GatherBackward0", inputs{x}, saves{index, x},
 		func(b *Gradients) {
-			b.Set(0, b.Grad.putInto("gather_backward", "new_zeros", b.Saved(1).shape, b.Saved(0)))
+			b.Set(0, b.Grad.scatterIntoZeros("gather_backward", "new_zeros", b.Saved(1).shape, b.Saved(0)))
 		}))
 }
 
@@ -40,7 +40,7 @@ func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 	c := x.tape.Begin("index_select", x, index)
 	y, from := c.gathered(x, index, lists.Replace(x.shape, x.Dim(d), index.numel)...), x.shape
 	return c.End(y.SetGradFn("IndexSelectBackward0", inputs{x}, saves{index}, func(b *Gradients) {
-		b.Set(0, b.Grad.putInto("index_select_backward", "new_zeros", from, b.Saved(0)))
+		b.Set(0, b.Grad.scatterIntoZeros("index_select_backward", "new_zeros", from, b.Saved(0)))
 	}))
 }
 
@@ -49,7 +49,7 @@ func (x *Tensor) Take(index *Tensor) *Tensor {
 	c := x.tape.Begin("take", x, index)
 	return c.End(c.gathered(x, index, index.shape...).SetGradFn("TakeBackward0", inputs{x}, saves{index, x},
 		func(b *Gradients) {
-			b.Set(0, b.Grad.putInto("take_backward", "zeros_like", b.Saved(1).shape, b.Saved(0)))
+			b.Set(0, b.Grad.scatterIntoZeros("take_backward", "zeros_like", b.Saved(1).shape, b.Saved(0)))
 		}))
 }
 
@@ -101,8 +101,10 @@ func (x *Tensor) write(w scatterWrite, inPlace bool) *Tensor {
 
 // The gradients of x and of the source.
 var (
-	gradPassed   = inputGradient{0, func(b *Gradients) *Tensor { return b.Grad }}
-	gradCleared  = inputGradient{0, func(b *Gradients) *Tensor { return b.Grad.scattered("scatter_value", b.Saved(0)) }}
+	gradPassed  = inputGradient{0, func(b *Gradients) *Tensor { return b.Grad }}
+	gradCleared = inputGradient{0, func(b *Gradients) *Tensor {
+		return b.Grad.scatterToCopy("scatter_value", b.Saved(0))
+	}}
 	gradGathered = inputGradient{1, func(b *Gradients) *Tensor { return b.Grad.Gather(b.Saved(0)) }}
 )
 
@@ -161,8 +163,8 @@ func (x *Tensor) IndexAddInPlace(d int, index, source *Tensor) *Tensor {
 	return x.write(indexAdd(d, index, source), true)
 }
 
-// scattered records, without autograd, a copy of x with src (or a number) written at index.
-func (x *Tensor) scattered(op string, index *Tensor, src ...*Tensor) *Tensor {
+// scatterToCopy records, without autograd, a copy of x with src (or a number) written at index.
+func (x *Tensor) scatterToCopy(op string, index *Tensor, src ...*Tensor) *Tensor {
 	c := x.tape.Begin(op, x, index)
 	y := c.t.Alloc(x.dtype, x.shape...)
 	c.t.LaunchCopy(y, x)
@@ -239,13 +241,13 @@ func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
 	to := source.shape
 	return c.End(y.SetGradFn("MaskedScatterBackward0", inputs{x, source}, saves{mask}, inputGradients(
 		inputGradient{0, func(b *Gradients) *Tensor { return b.Grad.MaskedFill(b.Saved(0)) }},
-		inputGradient{1, func(b *Gradients) *Tensor { return b.Grad.maskedSelected(b.Saved(0), to) }},
+		inputGradient{1, func(b *Gradients) *Tensor { return b.Grad.maskedScatterGrad(b.Saved(0), to) }},
 	)))
 }
 
-// maskedSelected records masked_scatter_backward: grad.masked_select(mask) in the shape of the source. It computes the
-// indices of the true elements first (nonzero).
-func (g *Tensor) maskedSelected(mask *Tensor, shape []int64) *Tensor {
+// maskedScatterGrad records masked_scatter_backward: grad.masked_select(mask) in the shape of the source. It computes
+// the indices of the true elements first (nonzero).
+func (g *Tensor) maskedScatterGrad(mask *Tensor, shape []int64) *Tensor {
 	c := g.tape.Begin("masked_scatter_backward", g, mask)
 	wide := c.Bind(mask.Expand(g.shape...).ContiguousUntracked())
 	n := Numel(shape)
@@ -264,7 +266,7 @@ func (g *Tensor) maskedSelected(mask *Tensor, shape []int64) *Tensor {
 func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *Tensor {
 	t := x.tape
 	c := t.Begin("scatter_reduce_two", x, index, src)
-	y := c.Bind(x.scattered("scatter_reduce_two", index, src))
+	y := c.Bind(x.scatterToCopy("scatter_reduce_two", index, src))
 	if how == "mean" {
 		y.scatterCounts(index, src)
 	}
@@ -276,7 +278,7 @@ func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *T
 		c := t.Begin("scatter_reduce_backward", b.Grad)
 		gx, gsrc := gradient(b, c.Bind(b.Grad))
 		if !withSelf {
-			gx = gx.scattered("scatter_value", b.Saved(0))
+			gx = gx.scatterToCopy("scatter_value", b.Saved(0))
 		}
 		c.EndPair(gx, gsrc)
 		b.SetPair(gx, gsrc)
@@ -328,7 +330,7 @@ func scatterProductGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
 	c := grad.tape.Begin("scatter_reduce_backward", grad)
 	masked := c.Bind(self.maskedCopy())
-	others := c.Bind(masked.scattered("scatter_reduce_two", index, src))
+	others := c.Bind(masked.scatterToCopy("scatter_reduce_two", index, src))
 	product := grad.Mul(others)
 	gx = c.Bind(product.Div(masked))
 	zero := c.Bind(src.CompareScalar("eq"))

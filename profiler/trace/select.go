@@ -50,7 +50,7 @@ func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 		t.Raise(errors.New("torch.clamp: At least one of 'min' or 'max' must not be None"))
 	}
 	c := t.Begin("clamp_Tensor", x, lo, hi)
-	operands := append([]*Tensor{x}, indicesGiven([]*Tensor{lo, hi})...)
+	operands := append([]*Tensor{x}, nonNilIndices([]*Tensor{lo, hi})...)
 	z := t.Map("clamp", resultType(operands...), 2, operands...)
 	return c.End(z.SetGradFn("ClampBackward0", inputs{x}, saves{hi, lo, x}, func(b *Gradients) {
 		hi, lo, x := b.Saved(0), b.Saved(1), b.Saved(2)

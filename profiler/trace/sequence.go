@@ -42,7 +42,7 @@ func (f *Frame) ParallelInput(x *Tensor) *Tensor {
 func (x *Tensor) gatherTokens(ranks int64) *Tensor {
 	var y *Tensor
 	withValue(&x.tape.ranks.subclassed, true, func() {
-		y = x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, 1) },
+		y = x.redistribute("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, 1) },
 			func(g *Tensor) *Tensor { return g.scatterSum(ranks) })
 	})
 	return y
@@ -50,14 +50,14 @@ func (x *Tensor) gatherTokens(ranks int64) *Tensor {
 
 // scatterTokens records redistribute(Shard(1)) and to_local() of x, the rank's summand (a Partial DTensor).
 func (x *Tensor) scatterTokens(ranks int64) *Tensor {
-	return x.redistributed("reduce_scatter_tensor", func(x *Tensor) *Tensor { return x.scatterAsync(ranks) },
+	return x.redistribute("reduce_scatter_tensor", func(x *Tensor) *Tensor { return x.scatterAsync(ranks) },
 		func(g *Tensor) *Tensor { return g.gathered(ranks, 1) })
 }
 
 // gatherOutputs records redistribute(Replicate()) and to_local() of a tensor that is sharded along the last dimension.
 func (x *Tensor) gatherOutputs(ranks int64) *Tensor {
 	last := x.NDim() - 1
-	return x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, last) },
+	return x.redistribute("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, last) },
 		func(g *Tensor) *Tensor {
 			f := g.tape.functionFrame(g)
 			return f.Return(f.Bind(g.Narrow(last, 0, g.Size(last)/ranks)).Contiguous())
@@ -74,7 +74,7 @@ type asyncCollective struct {
 // releasesWhenRead holds the input of a collective until an operator reads the result y. Code of other ranks does not
 // hold it, because its operators are not recorded.
 func (y *Tensor) releasesWhenRead(input *Tensor) {
-	if !y.tape.ranks.here() {
+	if !y.tape.ranks.isRecordedDevice() {
 		return
 	}
 	y.store.pending = true
@@ -130,14 +130,14 @@ func (x *Tensor) gathered(ranks int64, dim int) *Tensor {
 // scatterSum records reduce_scatter_single: each rank receives the sum over the ranks of its tokens.
 func (x *Tensor) scatterSum(ranks int64) *Tensor {
 	f := x.tape.functionFrame(x)
-	return f.Return(f.Bind(x.byRank(ranks)).sumOwn(ranks))
+	return f.Return(f.Bind(x.concatByRank(ranks)).reduceScatter(ranks))
 }
 
 // scatterAsync records scatterSum without waiting: the first operator that reads the result waits.
 func (x *Tensor) scatterAsync(ranks int64) *Tensor {
 	f := x.tape.functionFrame(x)
-	parts := f.Bind(x.byRank(ranks))
-	y := parts.sumOwn(ranks)
+	parts := f.Bind(x.concatByRank(ranks))
+	y := parts.reduceScatter(ranks)
 	y.releasesWhenRead(parts)
 	return f.Return(y)
 }
@@ -186,8 +186,8 @@ func (x *Tensor) Wait() {
 	c.Finish()
 }
 
-// byRank records a copy of x that concatenates the ranks' tokens along the first dimension.
-func (x *Tensor) byRank(ranks int64) *Tensor {
+// concatByRank records a copy of x that concatenates the ranks' tokens along the first dimension.
+func (x *Tensor) concatByRank(ranks int64) *Tensor {
 	f := x.tape.functionFrame(x)
 	if !x.IsContiguous() {
 		x = f.Bind(x.Contiguous())
@@ -195,8 +195,8 @@ func (x *Tensor) byRank(ranks int64) *Tensor {
 	return f.Return(Cat(0, f.BindAll(x.Chunk(ranks, 1))...))
 }
 
-// sumOwn records a reduce-scatter and returns its result: the rank's shard of the sum over the ranks.
-func (x *Tensor) sumOwn(ranks int64) *Tensor {
+// reduceScatter records a reduce-scatter and returns its result: the rank's shard of the sum over the ranks.
+func (x *Tensor) reduceScatter(ranks int64) *Tensor {
 	own := append([]int64{}, x.shape...)
 	own[0] /= ranks
 	y := x.tape.Alloc(x.dtype, own...)

@@ -157,7 +157,7 @@ func TestEmbeddingOfManyIndicesSorts(t *testing.T) {
 		indices := f.Bind(tape.New("indices", program.Batch, trace.I64, n))
 		y := f.Bind(indices.Embedding(weight))
 		from := len(tape.Program().Buffers)
-		trace.Backward([]*tensor{y}, []*tensor{y.Incoming()})
+		trace.Backward([]*tensor{y}, []*tensor{y.NewGradient()})
 		total := int64(0)
 		for _, b := range tape.Program().Buffers[from+1:] {
 			total += b.Bytes

@@ -30,7 +30,7 @@ func (x *Tensor) SliceStep(d int, from, to, step int64) *Tensor {
 	shape := lists.Replace(whole, d, ceil.Div(max(to-from, 0), step))
 	strides := lists.Replace(x.strides, d, x.strides[d]*step)
 	return x.viewOf("slice", "SliceBackward0", shape, strides, x.offset+from*x.strides[d], func(b *Gradients) {
-		b.Set(0, b.Grad.intoZeros("slice_backward", whole))
+		b.Set(0, b.Grad.copyIntoZeros("slice_backward", whole))
 	})
 }
 
@@ -51,11 +51,11 @@ func (x *Tensor) Select(d int, i int64) *Tensor {
 	}
 	shape, strides := lists.RemoveAt(whole, d), lists.RemoveAt(x.strides, d)
 	return x.viewOf("select", "SelectBackward0", shape, strides, x.offset+i*x.strides[d],
-		func(b *Gradients) { b.Set(0, b.Grad.intoZeros("select_backward", whole)) })
+		func(b *Gradients) { b.Set(0, b.Grad.copyIntoZeros("select_backward", whole)) })
 }
 
-// intoZeros records the backward of a view that selects some elements: zeros of the shape whole, with g copied in.
-func (g *Tensor) intoZeros(op string, whole []int64) *Tensor {
+// copyIntoZeros records the backward of a view that selects some elements: zeros of the shape whole, with g copied in.
+func (g *Tensor) copyIntoZeros(op string, whole []int64) *Tensor {
 	c := g.tape.Begin(op, g)
 	z := c.Bind(c.t.Zeros(g.dtype, whole...))
 	c.t.LaunchCopy(z.FirstElements(g.numel), g)
@@ -95,7 +95,9 @@ func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {
 	}
 	dtype := x.dtype
 	c.t.SetGradFn(outs, node, inputs{x}, nil,
-		func(b *Gradients) { b.Set(0, b.joined(func(xs []*Tensor) *Tensor { return Cat(d, xs...) }, dtype)) })
+		func(b *Gradients) {
+			b.Set(0, b.concatGradients(func(xs []*Tensor) *Tensor { return Cat(d, xs...) }, dtype))
+		})
 	return c.EndAll(outs...)
 }
 
@@ -110,12 +112,14 @@ func (x *Tensor) Unbind(d int) []*Tensor {
 	}
 	dtype := x.dtype
 	c.t.SetGradFn(outs, "UnbindBackward0", inputs{x}, nil,
-		func(b *Gradients) { b.Set(0, b.joined(func(xs []*Tensor) *Tensor { return Stack(d, xs...) }, dtype)) })
+		func(b *Gradients) {
+			b.Set(0, b.concatGradients(func(xs []*Tensor) *Tensor { return Stack(d, xs...) }, dtype))
+		})
 	return c.EndAll(outs...)
 }
 
-// joined concatenates the gradients of all outputs, with zeros in place of missing ones.
-func (b *Gradients) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
+// concatGradients concatenates the gradients of all outputs, with zeros in place of missing ones.
+func (b *Gradients) concatGradients(join func([]*Tensor) *Tensor, d DType) *Tensor {
 	c := b.t.Begin("join")
 	c.t.native = b.node.name
 	all := make([]*Tensor, len(b.Grads))

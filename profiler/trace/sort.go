@@ -25,7 +25,7 @@ func (x *Tensor) Sort(d int) (values, indices *Tensor) {
 	} else {
 		x.stableSort(d, values, indices)
 	}
-	x.selects("SortBackward0", values, indices)
+	x.setSelectionNode("SortBackward0", values, indices)
 	return c.EndPair(values, indices)
 }
 
@@ -42,11 +42,11 @@ func (t *Tape) LaunchSort(values, indices, x *Tensor) {
 	t.Launch(program.Index, depth*x.numel, []*Tensor{values, indices}, []*Tensor{x})
 }
 
-// selects sets the autograd node of an operator whose results are values of x and their indices.
-func (x *Tensor) selects(node string, values, indices *Tensor) {
+// setSelectionNode sets the autograd node of an operator whose results are values of x and their indices.
+func (x *Tensor) setSelectionNode(node string, values, indices *Tensor) {
 	whole := x.shape
 	values.SetGradFn(node, inputs{x}, saves{indices}, func(b *Gradients) {
-		b.Set(0, b.Grad.putInto("value_selecting_reduction_backward", "zeros", whole, b.Saved(0)))
+		b.Set(0, b.Grad.scatterIntoZeros("value_selecting_reduction_backward", "zeros", whole, b.Saved(0)))
 	})
 }
 
@@ -111,7 +111,7 @@ func (x *Tensor) TopK(k int64, d int) (values, indices *Tensor) {
 	} else {
 		c.t.LaunchSort(values, indices, in)
 	}
-	x.selects("TopkBackward0", values, indices)
+	x.setSelectionNode("TopkBackward0", values, indices)
 	return c.EndPair(values, indices)
 }
 

@@ -205,8 +205,8 @@ type ranks struct {
 	spread *deviceMap
 }
 
-// here reports whether the recorded device runs the code.
-func (r *ranks) here() bool { return r.pipeline.part == OwnStage }
+// isRecordedDevice reports whether the running code runs on the recorded device.
+func (r *ranks) isRecordedDevice() bool { return r.pipeline.part == OwnStage }
 
-// crossing reports whether kernels may read tensors of other devices or run there.
-func (r *ranks) crossing() bool { return !r.here() || r.pipeline.boundary != nil }
+// mayUseOtherDevices reports whether kernels may read tensors of other devices or run there.
+func (r *ranks) mayUseOtherDevices() bool { return !r.isRecordedDevice() || r.pipeline.boundary != nil }

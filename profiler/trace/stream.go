@@ -95,12 +95,12 @@ func (t *Tape) OnEmptyRead(f func(x *Tensor)) {
 // Touch allocates the storage of x if it is empty, as an operator that reads x does; see [Tape.OnEmptyRead].
 func (x *Tensor) Touch() {
 	if x.tape.onEmptyRead != nil {
-		x.tape.fetch([]*Tensor{x})
+		x.tape.allocateEmptyReads([]*Tensor{x})
 	}
 }
 
-// fetch calls the functions of [Tape.OnEmptyRead] for the empty storages among an operator's arguments.
-func (t *Tape) fetch(reads []*Tensor) {
+// allocateEmptyReads calls the functions of [Tape.OnEmptyRead] for the empty storages among an operator's arguments.
+func (t *Tape) allocateEmptyReads(reads []*Tensor) {
 	for _, x := range reads {
 		if x != nil && x.store.blank && x.store.bytes > 0 {
 			at, class, stream := t.location(), t.class, t.stream

@@ -20,8 +20,8 @@ func (g geometry) extent() int64 {
 	return last
 }
 
-// spanning returns g without dimensions of size one.
-func (g geometry) spanning() geometry {
+// withoutUnitDims returns g without dimensions of size one.
+func (g geometry) withoutUnitDims() geometry {
 	var out geometry
 	for d, s := range g.shape {
 		if s != 1 {
@@ -67,7 +67,7 @@ func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 			part.shape, part.strides = lists.Replace(part.shape, d, 1), lists.Replace(part.strides, d, 1)
 		}
 	}
-	scattered := part.spanning().overlaps()
+	scattered := part.withoutUnitDims().overlaps()
 	storage := c.Bind(c.t.Filled("new_zeros", g.dtype, max(whole.extent(), offset+part.extent())))
 	if !scattered {
 		c.t.LaunchCopy(storage.FirstElements(grad.numel), grad)

@@ -110,7 +110,7 @@ func (x *Tensor) Release() {
 	}
 	x.refs--
 	if x.refs <= 0 {
-		x.die()
+		x.releaseResources()
 	}
 }
 
@@ -121,8 +121,8 @@ func releaseAll(xs []*Tensor) {
 	}
 }
 
-// die releases x's autograd node and then its storage, in the order of TensorImpl::release_resources.
-func (x *Tensor) die() {
+// releaseResources releases x's autograd node and then its storage, in the order of TensorImpl::release_resources.
+func (x *Tensor) releaseResources() {
 	if x.dead {
 		return
 	}
@@ -143,8 +143,8 @@ func (x *Tensor) die() {
 	}
 }
 
-// alive panics if x has no references any more.
-func (x *Tensor) alive() {
+// checkReferences panics if x has no references any more.
+func (x *Tensor) checkReferences() {
 	if x != nil && x.dead && !x.tape.autograd.hooks.unwinding {
 		panic(fmt.Sprintf("trace: tensor %v used after its last reference went; name it with Frame.Bind", x.shape))
 	}

@@ -48,7 +48,7 @@ func (x *Tensor) base() *Tensor {
 
 // View records x.view(shape); one size may be -1.
 func (x *Tensor) View(shape ...int64) *Tensor {
-	l := x.viewed(inferShape(shape, x.numel))
+	l := x.viewLayout(inferShape(shape, x.numel))
 	if l == nil {
 		panic("trace: view of a tensor whose strides do not allow it; use Reshape")
 	}
@@ -56,10 +56,12 @@ func (x *Tensor) View(shape ...int64) *Tensor {
 }
 
 // Viewable reports whether View(shape) is possible without a copy.
-func (x *Tensor) Viewable(shape ...int64) bool { return x.viewed(inferShape(shape, x.numel)) != nil }
+func (x *Tensor) Viewable(shape ...int64) bool {
+	return x.viewLayout(inferShape(shape, x.numel)) != nil
+}
 
-// viewed returns the layout of a view of x with the given shape; nil if the strides of x allow no view.
-func (x *Tensor) viewed(shape []int64) *layout {
+// viewLayout returns the layout of a view of x with the given shape; nil if the strides of x allow no view.
+func (x *Tensor) viewLayout(shape []int64) *layout {
 	l := x.layout
 	if l.reshaped != nil && slices.Equal(l.reshaped.shape, shape) {
 		return l.reshaped
@@ -81,7 +83,7 @@ func (x *Tensor) Reshape(shape ...int64) *Tensor {
 
 // AsShape records x.reshape(shape) as called from C++.
 func (x *Tensor) AsShape(shape []int64) *Tensor {
-	if l := x.viewed(shape); l != nil {
+	if l := x.viewLayout(shape); l != nil {
 		return x.viewAs("reshape", "ViewBackward0", l, x.offset, reshapeBackward).ofViewKind(isReshape)
 	}
 	// _unsafe_view of a clone
@@ -102,7 +104,7 @@ func reshapeBackward(b *Gradients) { b.Set(0, b.Grad.AsShape(b.input(0).shape)) 
 
 // unsafeView records _unsafe_view, whose result is no view for autograd. The strides of x must allow it.
 func (x *Tensor) unsafeView(shape []int64) *Tensor {
-	l := x.viewed(shape)
+	l := x.viewLayout(shape)
 	if l == nil {
 		panic("trace: _unsafe_view of a tensor whose strides do not allow it")
 	}
@@ -285,7 +287,7 @@ func (x *Tensor) UseParts(parts []*Tensor) {
 	dtype := x.dtype
 	flat := func(g *Tensor) *Tensor { return g.AsShape([]int64{g.numel}) }
 	x.tape.SetGradFn(parts, "SplitWithSizesBackward0", inputs{x}, nil, func(b *Gradients) {
-		b.Set(0, b.joined(func(xs []*Tensor) *Tensor { return Cat(0, lists.Map(xs, flat)...) }, dtype))
+		b.Set(0, b.concatGradients(func(xs []*Tensor) *Tensor { return Cat(0, lists.Map(xs, flat)...) }, dtype))
 	})
 }
 

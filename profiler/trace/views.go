@@ -53,7 +53,7 @@ func (x *Tensor) Diagonal(offset int64, a, b int) *Tensor {
 	shape = append(shape, max(min(rows, columns), 0))
 	strides = append(strides, x.strides[a]+x.strides[b])
 	return x.viewOf("diagonal", "DiagonalBackward0", shape, strides, at, func(bw *Gradients) {
-		bw.Set(0, bw.Grad.intoZeros("diagonal_backward", whole))
+		bw.Set(0, bw.Grad.copyIntoZeros("diagonal_backward", whole))
 	})
 }
 

@@ -336,7 +336,7 @@ func (v *Vector) incoming(y *trace.Tensor) *trace.Tensor {
 	if v.GPU == "h200" {
 		return y.Tape().New("incoming", program.Temporaries, y.DType(), y.Shape()...)
 	}
-	return y.Incoming()
+	return y.NewGradient()
 }
 
 // view returns an input in the vector's layout.

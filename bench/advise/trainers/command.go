@@ -47,8 +47,8 @@ var trainerLaunchers = []launcher{
 	{words: []string{"litgpt", "pretrain"}, trainer: "litgpt", implied: litgptFacts("pretrain")},
 }
 
-// rankStarters are programs that start a Python program on one or several GPUs. Their own options precede the program.
-var rankStarters = [][]string{
+// processLaunchers are commands that start a Python program on one or several GPUs. Their options precede its name.
+var processLaunchers = [][]string{
 	{"accelerate", "launch"},
 	{"torchrun"},
 	{"python", "-m", "torch.distributed.run"},
@@ -228,7 +228,7 @@ func commandDocument(file string, c []token) *document {
 			return launcher{words: []string{"trl", c[1].text}, trainer: "TRL", task: c[1].text}.document(file, c)
 		}
 	}
-	for _, s := range rankStarters {
+	for _, s := range processLaunchers {
 		if hasWordPrefix(c, s) {
 			return startedDocument(file, s, c[len(s):])
 		}

@@ -278,7 +278,7 @@ func (e *epochRun) replayAndReport(ctx context.Context, s *step.Setup) (*report.
 	if out.MostDevice, err = e.highestNeed(alone, tried.Sample(), out.Epochs); err != nil {
 		return nil, err
 	}
-	if !conf.Expandable && out.Epochs.Strained() && e.options.MemoryLimit == 0 {
+	if !conf.Expandable && out.Epochs.RanShortOfMemory() && e.options.MemoryLimit == 0 {
 		conf.Expandable = true
 		expandable, err := e.replayEpochs(ctx, conf)
 		if err != nil {

@@ -100,7 +100,7 @@ func TestTheCacheGrowsOverLengths(t *testing.T) {
 	small.Memory = grows.Worst.Device.Bytes + 64*steptest.MiB
 	late, err := epoch.Run(t.Context(), s, small, 4, l, few)
 	require.NoError(t, err)
-	require.True(t, late.Epochs.Strained())
+	require.True(t, late.Epochs.RanShortOfMemory())
 	require.NotNil(t, late.Expandable)
 	require.LessOrEqual(t, late.Expandable.OutOfMemory, late.Epochs.OutOfMemory)
 }
@@ -128,7 +128,7 @@ func TestAnEpochBeyondALimitEndsTheReplays(t *testing.T) {
 	few.MemoryLimit = small.Memory
 	strained, err := epoch.Run(t.Context(), s, small, 4, l, few)
 	require.NoError(t, err)
-	require.True(t, strained.Epochs.Strained())
+	require.True(t, strained.Epochs.RanShortOfMemory())
 	require.Nil(t, strained.Expandable, "nobody asks for it")
 }
 

@@ -42,7 +42,7 @@ func (s *Search) Largest(ctx context.Context, to int) (batch, steps int, err err
 			return 0, err
 		}
 		s.Results[batch] = l
-		if l.Epochs.Strained() {
+		if l.Epochs.RanShortOfMemory() {
 			return math.MaxInt64, nil
 		}
 		return s.Judge.CheckEpochs(l).Need, nil
@@ -50,7 +50,7 @@ func (s *Search) Largest(ctx context.Context, to int) (batch, steps int, err err
 	largest := to
 	if !s.SingleEpoch {
 		largest, err = judge.Largest(&planner.BatchSearch{
-			From: 1, To: to, Start: planner.Start{Batch: to, IsNear: true}, Limit: limit, Runs: true,
+			From: 1, To: to, Start: planner.Start{Batch: to, IsNear: true}, Limit: limit, NeedIsSlow: true,
 			Need: func(size int) (int64, error) {
 				_, steps, err := s.splitBatch(ctx, size)
 				if err != nil {

@@ -151,7 +151,7 @@ func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
 	looked := step.StepsToRecord(micro)
 	whole := judgedMicroBatches(micro) == looked
 	// A search that only finds the start of another one need not test sizes below the largest that fits.
-	found, err := q.largestOf(ctx, looked, planner.BatchSearch{Start: q.start, To: to, Runs: !whole})
+	found, err := q.largestOf(ctx, looked, planner.BatchSearch{Start: q.start, To: to, NeedIsSlow: !whole})
 	if err != nil || whole {
 		return found, err
 	}
@@ -174,7 +174,7 @@ func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Bat
 // zero if none is. If s.To is zero, it becomes the search's largest size.
 func (q *batchSearch) search(s *planner.BatchSearch) (int, error) {
 	s.From, s.To, s.Limit, s.HasJumps = 1, cmp.Or(s.To, q.max), q.judge.Budget.Limit(), q.setup.HasReservedJumps() &&
-		!s.Runs
+		!s.NeedIsSlow
 	if q.fixedBatch == 0 {
 		return judge.Largest(s)
 	}

@@ -51,7 +51,7 @@ func TestRecommendedBatchesGetThroughEpochs(t *testing.T) {
 	require.True(t, best.Recommended)
 	require.Greater(t, best.Batch, whole.Choices[0].Batch)
 	require.NotNil(t, best.Lengths)
-	require.False(t, best.Lengths.Epochs.Strained())
+	require.False(t, best.Lengths.Epochs.RanShortOfMemory())
 	require.LessOrEqual(t, best.Lengths.MostDevice.Bytes, int64(1<<30))
 	require.Equal(t, whole.Choices[0].Case.Settings, best.Case.Settings,
 		"the case keeps the length at which samples are cut off")

@@ -80,7 +80,7 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 		}
 		return runs[batch].Device, nil
 	}
-	batch, err := q.search(&planner.BatchSearch{Start: planner.Start{Batch: c.Batch}, Runs: true, Need: need})
+	batch, err := q.search(&planner.BatchSearch{Start: planner.Start{Batch: c.Batch}, NeedIsSlow: true, Need: need})
 	if whole := roundDown(batch, q.multiple); err == nil && whole != batch {
 		batch = whole
 		if runs[batch] == nil {

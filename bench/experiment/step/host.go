@@ -24,7 +24,7 @@ func (r *Result) hostNeed() host.Need {
 	}
 	here, stages := stagesOf(c, int64(processes))
 	n := host.Need{
-		Processes: processes, Workers: c.Workers, Loading: r.hostLoading(c, int64(processes)),
+		Processes: processes, WorkersPerProcess: c.Workers, Loading: r.hostLoading(c, int64(processes)),
 		Saving:  r.Counts.Gradients * min(here, stages) / stages,
 		Weights: r.Facts.Host.Weights, Gradients: r.Facts.Host.Gradients, State: r.Facts.Host.State,
 		Rounding: r.Facts.Host.Rounding, Activations: r.Facts.HostSaved, Pinned: r.Facts.HostPinned,

@@ -281,7 +281,7 @@ func (w *sweeper) predictLargest(ctx context.Context, found int) (int, error) {
 	defer j.FreeRecordings()
 	limit := j.Budget.Memory
 	s := planner.BatchSearch{
-		From: 1, To: maxBatch, Start: planner.Start{Batch: max(found, 1), IsNear: true}, Limit: limit, Runs: true,
+		From: 1, To: maxBatch, Start: planner.Start{Batch: max(found, 1), IsNear: true}, Limit: limit, NeedIsSlow: true,
 		Need: func(batch int) (int64, error) {
 			d, err := j.Try(ctx, w.setup, batch)
 			if step.IsRefused(err) {

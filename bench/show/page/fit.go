@@ -17,8 +17,8 @@ type Fit struct{ *report.Fit }
 //go:embed fit.html.tmpl
 var fitMarkup string
 
-// fitView is the data of the template fit.html.tmpl.
-type fitView struct {
+// fitTemplateData is the data of the template fit.html.tmpl.
+type fitTemplateData struct {
 	*report.Fit
 	frame
 	// Verdict is the recommendation, line by line; Good reports whether there is one.
@@ -31,7 +31,7 @@ type fitView struct {
 
 // Write writes the page.
 func (f *Fit) Write(w io.Writer) error {
-	v := fitView{Fit: f.Fit, frame: newFrame("What fits", false), Tables: f.Sheets()}
+	v := fitTemplateData{Fit: f.Fit, frame: newFrame("What fits", false), Tables: f.Sheets()}
 	v.Good = slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Recommended })
 	for _, line := range f.Answer() {
 		v.Verdict = append(v.Verdict, strings.TrimSpace(strings.TrimPrefix(line, "▶")))

@@ -17,8 +17,8 @@ type Matrix struct{ *report.Matrix }
 //go:embed matrix.html.tmpl
 var matrixMarkup string
 
-// matrixView is the data of the template matrix.html.tmpl.
-type matrixView struct {
+// matrixTemplateData is the data of the template matrix.html.tmpl.
+type matrixTemplateData struct {
 	*report.Matrix
 	frame
 	GPUs  []matrixGPU
@@ -39,7 +39,7 @@ type matrixCell struct{ Class, Largest, Needs, Words string }
 
 // Write writes the page.
 func (m *Matrix) Write(w io.Writer) error {
-	v := matrixView{Matrix: m.Matrix, frame: newFrame(m.Name, false)}
+	v := matrixTemplateData{Matrix: m.Matrix, frame: newFrame(m.Name, false)}
 	gpus, cases := m.Grid()
 	for _, g := range gpus {
 		v.GPUs = append(v.GPUs, matrixGPU{g.Column(), g.Title, bytesize.Format(g.Memory)})

@@ -24,7 +24,7 @@ func (p *Page) nextSteps() (todo []string, command string) {
 				batchOption.ReplaceAllString(shellword.Join(script.Command), "${1}{batch}")
 	}
 	safe := lists.Filter(s.points, func(q report.Point) bool { return q.Estimate == nil || q.Estimate.Unsafe == "" })
-	if best, ok := lists.Largest(safe, report.Point.Fitting); ok {
+	if best, ok := lists.Largest(safe, report.Point.FittingBatch); ok {
 		todo = append(todo, fmt.Sprintf("Largest safe batch of those shown%s: %d.",
 			phrase.If(len(all) > 1, " on the %s", s.device.Title), best.Batch))
 	} else {

@@ -78,8 +78,8 @@ func (p *Page) Write(w io.Writer) error {
 	return execute(w, pageMarkup, v)
 }
 
-// pageView is the data of the template page.html.tmpl.
-type pageView struct {
+// pageTemplateData is the data of the template page.html.tmpl.
+type pageTemplateData struct {
 	frame
 	Verdict string
 	// Good and Bad select the color of the verdict.
@@ -138,9 +138,11 @@ func (p *Page) scales() axisScales {
 	return out
 }
 
-func (p *Page) view(least axisScales) (*pageView, error) {
+func (p *Page) view(least axisScales) (*pageTemplateData, error) {
 	first := p.Runs[0]
-	v := &pageView{frame: newFrame(first.Case.String(), true), Case: first.Case, NoStep: p.NoStep, Facts: p.facts()}
+	v := &pageTemplateData{
+		frame: newFrame(first.Case.String(), true), Case: first.Case, NoStep: p.NoStep, Facts: p.facts(),
+	}
 	v.Verdict, v.Good, v.Bad = p.verdict()
 	v.Next, v.Command = p.nextSteps()
 	for _, s := range p.series() {

@@ -26,8 +26,8 @@ var pairTemplate string
 // Check returns [ErrEmpty] or a [*MixedError] if no page can show A or B.
 func (p *Pair) Check() error { return cmp.Or(p.A.Check(), p.B.Check()) }
 
-// pairView is the data of the template pair.html.tmpl.
-type pairView struct {
+// pairTemplateData is the data of the template pair.html.tmpl.
+type pairTemplateData struct {
 	frame
 	// Heading is the name of the model, or of both models.
 	Heading string
@@ -45,7 +45,7 @@ type pairView struct {
 // side is the page of A or of B.
 type side struct {
 	Letter string
-	*pageView
+	*pageTemplateData
 }
 
 // difference is a property with its values on both sides. Key is a CSS class. By is B's value minus A's for numbers.
@@ -63,7 +63,7 @@ func (p *Pair) Write(w io.Writer) error {
 	return execute(w, pairTemplate, v)
 }
 
-func (p *Pair) view() (*pairView, error) {
+func (p *Pair) view() (*pairTemplateData, error) {
 	one := p.A.scales().max(p.B.scales())
 	a, err := p.A.view(one)
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *Pair) view() (*pairView, error) {
 		}
 	}
 	heading := a.Case.Model + phrase.If(b.Case.Model != a.Case.Model, " and %s", b.Case.Model)
-	v := &pairView{
+	v := &pairTemplateData{
 		frame: newFrame("A: "+a.Title+" · B: "+b.Title, true), Heading: heading,
 		Sides: []side{{"A", a}, {"B", b}}, Legend: legend(append(a.Breakdowns, b.Breakdowns...)),
 	}
@@ -106,7 +106,7 @@ func (p *Pair) Batch() int {
 	for _, x := range p.A.series()[0].points {
 		for _, y := range p.B.series()[0].points {
 			if x.Batch == y.Batch {
-				common, fits = max(common, x.Batch), max(fits, min(x.Fitting(), y.Fitting()))
+				common, fits = max(common, x.Batch), max(fits, min(x.FittingBatch(), y.FittingBatch()))
 			}
 		}
 	}
@@ -121,7 +121,7 @@ func (p *Page) largestShown(batch int) report.Point {
 	if q, ok := lists.First(points, func(q report.Point) bool { return q.Batch == batch }); ok {
 		return q
 	}
-	if best, ok := lists.Largest(points, report.Point.Fitting); ok {
+	if best, ok := lists.Largest(points, report.Point.FittingBatch); ok {
 		return best
 	}
 	return points[0]
@@ -153,7 +153,7 @@ func (p *Pair) verdict(a, b report.Point) string {
 
 // largestBatchText names the largest batch size of a page that fits.
 func largestBatchText(p *Page) string {
-	if best, ok := lists.Largest(p.series()[0].points, report.Point.Fitting); ok {
+	if best, ok := lists.Largest(p.series()[0].points, report.Point.FittingBatch); ok {
 		return fmt.Sprintf("%d is the largest that fits", best.Batch)
 	}
 	return "none fits"

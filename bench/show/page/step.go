@@ -140,13 +140,13 @@ func siteText(s program.Site) string {
 	return strings.TrimSpace(s.Module + " " + s.Where)
 }
 
-// sites assigns indices to allocation sites, by which the page's data refers to them.
-type sites struct {
+// siteIndices assigns indices to allocation sites, by which the page's data refers to them.
+type siteIndices struct {
 	data  *stepData
 	index map[[2]string]int
 }
 
-func (s *sites) of(p *profile.Profile, buffer uint32) int {
+func (s *siteIndices) indexOf(p *profile.Profile, buffer uint32) int {
 	site := p.Site(buffer)
 	key := [2]string{profile.Operator(site), siteText(site)}
 	i, seen := s.index[key]
@@ -165,7 +165,7 @@ func timeline(p *profile.Profile, from, to int) stepData {
 		d.Classes = append(d.Classes, program.Class(c).String())
 	}
 	known := map[uint32]int{}
-	numbered := sites{&d, map[[2]string]int{}}
+	numbered := siteIndices{&d, map[[2]string]int{}}
 	at := map[int]int{} // instruction to event
 	var before, reserved int64
 	sizes := map[uint32]int64{}
@@ -190,7 +190,7 @@ func timeline(p *profile.Profile, from, to int) stepData {
 			known[in.Arg] = b
 			d.Bytes = append(d.Bytes, sizes[in.Arg])
 			d.Class = append(d.Class, int(p.Program.Buffers[in.Arg].Class))
-			d.Site = append(d.Site, numbered.of(p, in.Arg))
+			d.Site = append(d.Site, numbered.indexOf(p, in.Arg))
 		}
 		at[point.Instruction] = len(d.Events)
 		if point.Usage.Reserved != reserved {
@@ -284,7 +284,7 @@ func (n *flameNode) sort() {
 
 // heapMap returns the blocks of the segments at the peak, the largest segment first.
 func heapMap(p *profile.Profile, d *stepData) ([][][3]int64, heapSums) {
-	numbered := sites{d, map[[2]string]int{}}
+	numbered := siteIndices{d, map[[2]string]int{}}
 	for i, s := range d.Sites {
 		numbered.index[s] = i
 	}
@@ -309,7 +309,7 @@ func heapMap(p *profile.Profile, d *stepData) ([][][3]int64, heapSums) {
 			sums.Rounding += b.Size - b.Requested
 			blocks = append(blocks, [3]int64{
 				b.Size, int64(p.Program.Buffers[buffer].Class),
-				int64(numbered.of(p, buffer)),
+				int64(numbered.indexOf(p, buffer)),
 			})
 		}
 		segments = append(segments, blocks)

@@ -94,8 +94,8 @@ type MaskCount struct {
 	True, Among           int64
 }
 
-// Of returns the number of true elements in a mask of n elements, rounded down.
-func (c MaskCount) Of(n, batch int64) int64 {
+// TrueElements returns the number of true elements in a mask of n elements, rounded down.
+func (c MaskCount) TrueElements(n, batch int64) int64 {
 	among := max(c.Among, 1)
 	count := c.Least + c.Linear*batch + c.Square*batch*batch + n/among*c.True + n%among*c.True/among
 	return min(max(count, 0), n) // a file can say anything

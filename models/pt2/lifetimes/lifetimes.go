@@ -24,7 +24,7 @@ func Find(p *export.Program) error {
 	t := newTracer(p)
 	for i := range p.Nodes {
 		if p.Nodes[i].Block == export.Call {
-			t.follow(i)
+			t.processNode(i)
 		}
 	}
 	t.finish()
@@ -89,8 +89,8 @@ func eachValue(a export.Argument, f func(v int32)) {
 	}
 }
 
-// follow processes one node: it enters its function, and releases the values that the call no longer needs.
-func (t *tracer) follow(i int) {
+// processNode enters the function of node i, and releases the values that the node was the last to use.
+func (t *tracer) processNode(i int) {
 	n := &t.p.Nodes[i]
 	t.enter(n)
 	taken, made := inputs(n), outputs(n)

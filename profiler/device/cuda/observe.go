@@ -25,7 +25,7 @@ func (d *Device) Driver() device.Driver { return d.driver }
 // Identity returns the GPU's UUID and place, for [device.IdentityReporter].
 func (d *Device) Identity() device.Identity { return d.identity }
 
-// identify finds out which GPU it is. Whether it is a MIG slice shows in the product's name, and in NVML's name of it.
+// identify reads the GPU's UUID into d.identity. A MIG slice is recognized by the product's name.
 func (d *Device) identify() (id string) {
 	id, err := cudalib.UUID(int(d.id))
 	if err != nil {

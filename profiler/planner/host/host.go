@@ -39,7 +39,7 @@ func MachinesFor(gpus int) (machines, each int) {
 type Need struct {
 	// Processes is the number of training processes on the machine, one for each GPU. Workers is the number of
 	// DataLoader workers of each.
-	Processes, Workers int
+	Processes, WorkersPerProcess int
 	// Loading is the memory of all processes' copies of the weights while these are loaded.
 	Loading Interval
 	// Saving is the copy of the trained weights that one process makes to write a checkpoint.
@@ -114,7 +114,7 @@ func (n Need) Estimate(onGPU, loaded, trained int64) Estimate {
 // workers returns the memory of the DataLoader workers of all processes, with their prefetched batches.
 func (n Need) workers() Interval {
 	each := Interval{}.plusTimes(WorkerMemory, 1).plusTimes(exactInterval(n.Batch), PrefetchedBatches)
-	return Interval{}.plusTimes(each, int64(n.Workers*max(1, n.Processes)))
+	return Interval{}.plusTimes(each, int64(n.WorkersPerProcess*max(1, n.Processes)))
 }
 
 func exactInterval(bytes int64) Interval { return Interval{bytes, bytes, bytes} }

@@ -11,8 +11,9 @@ func needs() *rapid.Generator[Need] {
 	return rapid.Custom(func(t *rapid.T) Need {
 		bytes := func(name string) int64 { return rapid.Int64Range(0, 1<<40).Draw(t, name) }
 		n := Need{
-			Processes: rapid.IntRange(1, 8).Draw(t, "processes"), Workers: rapid.IntRange(0, 16).Draw(t, "workers"),
-			Saving: bytes("saving"), Weights: bytes("weights"), Gradients: bytes("gradients"), State: bytes("state"),
+			Processes:         rapid.IntRange(1, 8).Draw(t, "processes"),
+			WorkersPerProcess: rapid.IntRange(0, 16).Draw(t, "workers"),
+			Saving:            bytes("saving"), Weights: bytes("weights"), Gradients: bytes("gradients"), State: bytes("state"),
 			Rounding: bytes("rounding"), Activations: bytes("activations"), Managed: bytes("managed"),
 			Batch: bytes("batch"), Memory: bytes("memory"),
 		}
@@ -64,7 +65,7 @@ func TestMoreNeedsNoLess(t *testing.T) {
 		before := n.Estimate(0, 0, 0).High
 		more := n
 		more.Processes++
-		more.Workers++
+		more.WorkersPerProcess++
 		require.Greater(t, more.Estimate(0, 0, 0).High, before)
 		require.GreaterOrEqual(t, before, n.Loading.High)
 		require.GreaterOrEqual(t, before, int64(n.Processes)*(n.Weights+n.Gradients+n.State+n.Rounding+n.Pinned))

@@ -85,7 +85,7 @@ func DistributedDataParallel(t *trace.Tape, w World, o DDPOptions, params []Para
 		t.Hold(t.New("empty_memory_format", program.Buffers, trace.I32, int64(len(d.params))))
 	}
 	for i, x := range d.params {
-		x.OnAccumulated(func() { d.accumulated(i) })
+		x.OnAccumulated(func() { d.onGradientAccumulated(i) })
 	}
 	return d, nil
 }
@@ -228,8 +228,8 @@ func (d *DDP) sendBuffers() {
 	frame.End()
 }
 
-// accumulated runs when the gradient of parameter i is complete (autograd_hook).
-func (d *DDP) accumulated(i int) {
+// onGradientAccumulated runs when the gradient of parameter i is complete (autograd_hook).
+func (d *DDP) onGradientAccumulated(i int) {
 	if !d.expectsHooks {
 		return
 	}

@@ -96,7 +96,7 @@ func PartitionZeRO2(t *trace.Tape, w World, o DeepSpeed, stage int, params []Par
 		z.offload(t.Host(), z.params[0].DType(), most)
 	}
 	for i, x := range z.params {
-		x.OnAccumulated(func() { z.accumulated(i) })
+		x.OnAccumulated(func() { z.onGradientAccumulated(i) })
 	}
 	z.summing = make([]bool, len(z.params))
 	z.kept, z.summed = make([]*trace.Tensor, len(z.params)), make([]*trace.Tensor, len(z.params))
@@ -196,8 +196,8 @@ func (z *ZeRO2) setup() {
 	z.filling = 0
 }
 
-// accumulated runs when the gradient of parameter i is complete (process_gradients).
-func (z *ZeRO2) accumulated(i int) {
+// onGradientAccumulated runs when the gradient of parameter i is complete (process_gradients).
+func (z *ZeRO2) onGradientAccumulated(i int) {
 	t, x := z.tape, z.params[i]
 	z.setup()
 	if z.whole && (!z.last || !z.options.Overlap) {

@@ -119,14 +119,14 @@ func PartitionZeRO3(t *trace.Tape, w World, o DeepSpeed, fetch ZeRO3Options, gro
 	return z, nil
 }
 
-func (z *ZeRO3) reduction() program.Stream {
+func (z *ZeRO3) reductionStream() program.Stream {
 	if z.fetch.Serial {
 		return 0
 	}
 	return zeroReduceStream
 }
 
-func (z *ZeRO3) gathering() program.Stream {
+func (z *ZeRO3) gatherStream() program.Stream {
 	if z.fetch.Serial {
 		return 0
 	}
@@ -224,7 +224,7 @@ func (z *ZeRO3) allocate() {
 		if inGroup += q.part; inGroup >= z.fetch.SubGroupSize && total > z.fetch.SubGroupSize {
 			inGroup = 0
 		}
-		q.whole.OnAccumulated(func() { z.accumulated(z.trained[i]) })
+		q.whole.OnAccumulated(func() { z.onGradientAccumulated(z.trained[i]) })
 	}
 	if !z.options.OffloadOptimizer {
 		z.allocateMasters(d)

@@ -75,8 +75,8 @@ func (z *ZeRO3) startGather(params []*zeroParam) {
 	t := z.tape
 	f := &gatherHandle{left: len(params)}
 	t.NoGrad(func() {
-		t.WaitStream(z.gathering(), 0)
-		t.OnStream(z.gathering(), func() {
+		t.WaitStream(z.gatherStream(), 0)
+		t.OnStream(z.gatherStream(), func() {
 			if len(params) > 1 && z.world.Size > 1 {
 				f.coalesce(z, params)
 				return
@@ -114,7 +114,7 @@ func (z *ZeRO3) awaitGather(q *zeroParam) {
 	}
 	q.handle = nil
 	t.NoGrad(func() {
-		t.OnStream(z.gathering(), func() {
+		t.OnStream(z.gatherStream(), func() {
 			if f.copied {
 				return
 			}
@@ -126,7 +126,7 @@ func (z *ZeRO3) awaitGather(q *zeroParam) {
 			}
 			f.copied = true
 		})
-		t.WaitStream(0, z.gathering())
+		t.WaitStream(0, z.gatherStream())
 	})
 	if f.left--; f.left == 0 {
 		t.Release(f.flats...)

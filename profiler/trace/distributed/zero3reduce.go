@@ -5,17 +5,17 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// accumulated runs when the gradient of q exists (reduce_independent_p_g_buckets_and_remove_grads).
-func (z *ZeRO3) accumulated(q *zeroParam) {
+// onGradientAccumulated runs when the gradient of q exists (reduce_independent_p_g_buckets_and_remove_grads).
+func (z *ZeRO3) onGradientAccumulated(q *zeroParam) {
 	t := z.tape
 	t.NoGrad(func() {
 		if z.elements+q.numel > z.options.bucket() && z.elements > 0 {
 			z.reduce()
 		}
-		t.WaitStream(z.reduction(), 0)
+		t.WaitStream(z.reductionStream(), 0)
 		if z.bucket != nil && z.elements+q.numel <= z.options.bucket() {
 			part := z.bucket.PartLike(z.elements, q.whole)
-			t.OnStream(z.reduction(), func() { trace.Update("copy_", 0, part, q.whole.Grad()) })
+			t.OnStream(z.reductionStream(), func() { trace.Update("copy_", 0, part, q.whole.Grad()) })
 			q.whole.SetGrad(part)
 		}
 		z.members = append(z.members, q)
@@ -29,7 +29,7 @@ func (z *ZeRO3) reduce() {
 		return
 	}
 	t := z.tape
-	t.OnStream(z.reduction(), func() {
+	t.OnStream(z.reductionStream(), func() {
 		f := t.Frame()
 		first := z.members[0]
 		flat := first.whole.Grad()
@@ -65,7 +65,7 @@ func (z *ZeRO3) finish() {
 	t := z.tape
 	z.queued, z.active = false, nil
 	t.NoGrad(z.reduce)
-	t.WaitStream(0, z.reduction())
+	t.WaitStream(0, z.reductionStream())
 	for _, m := range z.modules {
 		m.running, m.recomputed = 0, nil
 		for _, q := range m.params {

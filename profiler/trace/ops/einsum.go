@@ -136,9 +136,9 @@ func einsum(e contraction, operands []*tensor) *tensor {
 	for i, x := range operands {
 		ops[i] = c.Bind(e.align(x, e.inputs[i]))
 	}
-	uses := e.uses(ops)
+	uses := e.operandCounts(ops)
 	for step := 0; len(ops) > 1; step++ {
-		i, j := e.next(step, len(ops))
+		i, j := e.nextPair(step, len(ops))
 		a, b := ops[i], ops[j]
 		ops = slices.Delete(slices.Delete(ops, j, j+1), i, i+1)
 		both, onlyA, onlyB := e.summableLabels(uses, a, b)
@@ -171,8 +171,8 @@ func einsum(e contraction, operands []*tensor) *tensor {
 	return c.End(y.Sum(false, dims...))
 }
 
-// next returns the indices of the two operands that a step contracts, the smaller one first. n operands are left.
-func (e *contraction) next(step, n int) (i, j int) {
+// nextPair returns the indices of the two operands that a step contracts, the smaller one first. n operands are left.
+func (e *contraction) nextPair(step, n int) (i, j int) {
 	if e.path == nil {
 		return 0, 1
 	}
@@ -186,8 +186,8 @@ func (e *contraction) next(step, n int) (i, j int) {
 	return i, j
 }
 
-// uses returns for each label the number of operands in which its dimension has more than one element.
-func (e *contraction) uses(ops []*tensor) []int {
+// operandCounts returns for each label the number of operands in which its dimension has more than one element.
+func (e *contraction) operandCounts(ops []*tensor) []int {
 	uses := make([]int, len(e.labels))
 	for d := range uses {
 		for _, x := range ops {

@@ -10,33 +10,33 @@ import (
 // Linear algebra of PyTorch's CUDA builds without MAGMA: cuBLAS runs batches, cuSOLVER everything else. cuSOLVER's
 // workspaces are not published, and not recorded.
 
-// byColumns allocates column-major matrices.
-func byColumns(t *tape, d trace.DType, shape ...int64) *tensor {
+// allocColumnMajor allocates column-major matrices.
+func allocColumnMajor(t *tape, d trace.DType, shape ...int64) *tensor {
 	n := len(shape)
 	order := trace.WrapDims(n, nil)
 	order[n-1], order[n-2] = n-2, n-1
 	return t.AllocStrided(d, shape, trace.DenseStrides(shape, order))
 }
 
-// matricesOf allocates matrices, column-major if columns is set, otherwise row-major.
-func matricesOf(t *tape, d trace.DType, columns bool, shape []int64) *tensor {
+// allocMatrices allocates matrices, column-major if columns is set, otherwise row-major.
+func allocMatrices(t *tape, d trace.DType, columns bool, shape []int64) *tensor {
 	if columns {
-		return byColumns(t, d, shape...)
+		return allocColumnMajor(t, d, shape...)
 	}
 	return t.Alloc(d, shape...)
 }
 
-// batched returns the batch dimensions of x (all but the last two), followed by the dimensions more.
-func batched(x *tensor, more ...int64) []int64 {
+// batchShape returns the batch dimensions of x (all but the last two), followed by the dimensions more.
+func batchShape(x *tensor, more ...int64) []int64 {
 	return slices.Concat(x.Shape()[:len(x.Shape())-2], more)
 }
 
-func matrixCount(x *tensor) int64 { return trace.Numel(batched(x)) }
+func matrixCount(x *tensor) int64 { return trace.Numel(batchShape(x)) }
 
 func mT(x *tensor) *tensor { return x.Transpose(-2, -1) }
 
-// pointers allocates arrays with the addresses of a batch's matrices, which a kernel reads.
-func pointers(c *call, arrays int, batch int64) {
+// allocPointerArrays allocates arrays with the addresses of a batch's matrices, which a kernel reads.
+func allocPointerArrays(c *call, arrays int, batch int64) {
 	for range arrays {
 		c.Bind(c.Tape().Alloc(trace.I64, batch))
 	}
@@ -45,13 +45,13 @@ func pointers(c *call, arrays int, batch int64) {
 // batchedBLAS records a cuBLAS kernel over a batch of matrices, which it reads through arrays of addresses.
 func batchedBLAS(t *tape, arrays int, batch int64) {
 	c := t.Begin("allocate_array")
-	pointers(c, arrays, batch)
+	allocPointerArrays(c, arrays, batch)
 	t.UseBLAS()
 	c.Finish()
 }
 
 // emptyInfo allocates the info of a LAPACK factorization: one number per matrix of x, zero for success.
-func emptyInfo(x *tensor) *tensor { return x.Tape().Alloc(trace.I32, batched(x)...) }
+func emptyInfo(x *tensor) *tensor { return x.Tape().Alloc(trace.I32, batchShape(x)...) }
 
 // checkInfo records _linalg_check_errors.
 func checkInfo(x *tensor) {
@@ -87,10 +87,10 @@ func luInto(x *tensor, lu *tensor) {
 	factorize(x, lu)
 }
 
-// luOf records an LU factorization with new results: LU, pivots and info.
-func luOf(c *call, x *tensor) (lu, pivots, info *tensor) {
-	lu = c.Bind(byColumns(c.Tape(), x.DType(), x.Shape()...))
-	pivots = c.Bind(c.Tape().Alloc(trace.I32, batched(x, min(x.Size(-1), x.Size(-2)))...))
+// factorizeLU records an LU factorization with new results: LU, pivots and info.
+func factorizeLU(c *call, x *tensor) (lu, pivots, info *tensor) {
+	lu = c.Bind(allocColumnMajor(c.Tape(), x.DType(), x.Shape()...))
+	pivots = c.Bind(c.Tape().Alloc(trace.I32, batchShape(x, min(x.Size(-1), x.Size(-2)))...))
 	info = c.Bind(emptyInfo(x))
 	luInto(x, lu)
 	return lu, pivots, info
@@ -157,7 +157,7 @@ func luSolveByTriangles(x *tensor, lu *tensor, adjoint bool) {
 	perm := c.Bind(t.Arange(n))
 	if batch > 1 {
 		row := perm
-		perm = c.Bind(t.Alloc(trace.I64, batched(lu, n)...))
+		perm = c.Bind(t.Alloc(trace.I64, batchShape(lu, n)...))
 		t.LaunchCopy(perm, row)
 		c.Drop(row)
 	}
@@ -170,10 +170,10 @@ func luSolveByTriangles(x *tensor, lu *tensor, adjoint bool) {
 		solve()
 	} else {
 		row := c.Bind(t.Arange(n))
-		inverse := c.Bind(t.Alloc(trace.I64, batched(lu, n)...))
+		inverse := c.Bind(t.Alloc(trace.I64, batchShape(lu, n)...))
 		t.Launch(program.Index, inverse.Numel(), []*tensor{inverse}, []*tensor{perm, row})
 	}
-	y := c.Bind(byColumns(t, x.DType(), batched(lu, n, x.Numel()/max(batch*n, 1))...))
+	y := c.Bind(allocColumnMajor(t, x.DType(), batchShape(lu, n, x.Numel()/max(batch*n, 1))...))
 	t.LaunchCopy(y, x)
 	if !adjoint {
 		solve()
@@ -198,7 +198,7 @@ func luSolve(x *tensor, lu *tensor, adjoint bool) *tensor { return luSolveBy(x, 
 
 func luSolveBy(x *tensor, lu *tensor, left, adjoint bool) *tensor {
 	c := x.Tape().Begin("linalg_lu_solve", x, lu)
-	y := c.Bind(matricesOf(c.Tape(), x.DType(), left, x.Shape()))
+	y := c.Bind(allocMatrices(c.Tape(), x.DType(), left, x.Shape()))
 	c.Tape().LaunchCopy(y, x)
 	luSolveInPlace(y, lu, adjoint)
 	return c.End(y)
@@ -219,14 +219,14 @@ func LinalgSolveEx(a *tensor, b *tensor, left bool) (solution, info *tensor) {
 	n := a.Size(-1)
 	vector := len(b.Shape()) == 1 || slices.Equal(b.Shape(), a.Shape()[:len(a.Shape())-1])
 	if vector {
-		x = c.Tape().Alloc(a.DType(), batched(a, n)...)
+		x = c.Tape().Alloc(a.DType(), batchShape(a, n)...)
 	} else {
-		x = matricesOf(c.Tape(), a.DType(), left, slices.Concat(a.BatchShape(b), b.Shape()[len(b.Shape())-2:]))
+		x = allocMatrices(c.Tape(), a.DType(), left, slices.Concat(a.BatchShape(b), b.Shape()[len(b.Shape())-2:]))
 	}
 	c.Bind(x)
-	lu, pivots, info := luOf(c, a)
+	lu, pivots, info := factorizeLU(c, a)
 	if vector {
-		rows := c.Bind(byColumns(c.Tape(), a.DType(), batched(a, n, 1)...))
+		rows := c.Bind(allocColumnMajor(c.Tape(), a.DType(), batchShape(a, n, 1)...))
 		luSolveInPlace(rows, lu, false)
 		c.Tape().LaunchCopy(x, rows)
 		c.Drop(rows)
@@ -273,13 +273,13 @@ func LinalgInv(x *tensor) *tensor {
 func LinalgInvEx(x *tensor) (y, info *tensor) {
 	t := x.Tape()
 	c := t.Begin("linalg_inv_ex", x)
-	y = c.Bind(byColumns(t, x.DType(), x.Shape()...))
+	y = c.Bind(allocColumnMajor(t, x.DType(), x.Shape()...))
 	info = c.Bind(emptyInfo(x))
 	t.LaunchFill(y)
 	t.NoGrad(func() {
 		c := t.Begin("linalg_solve_ex", x)
-		lu := c.Bind(byColumns(t, x.DType(), x.Shape()...))
-		c.Bind(t.Alloc(trace.I32, batched(x, x.Size(-1))...))
+		lu := c.Bind(allocColumnMajor(t, x.DType(), x.Shape()...))
+		c.Bind(t.Alloc(trace.I32, batchShape(x, x.Size(-1))...))
 		luInto(x, lu)
 		luSolveInPlace(y, lu, false)
 		c.Finish()

@@ -25,8 +25,8 @@ func parity(pivots *tensor) *tensor {
 func LinalgDet(x *tensor) *tensor {
 	t := x.Tape()
 	c := t.Begin("_linalg_det", x)
-	y := c.Bind(t.Alloc(x.DType(), batched(x)...))
-	lu, pivots, _ := luOf(c, x)
+	y := c.Bind(t.Alloc(x.DType(), batchShape(x)...))
+	lu, pivots, _ := factorizeLU(c, x)
 	t.NoGrad(func() {
 		c := t.Begin("_linalg_det", lu, pivots)
 		product := c.Bind(diagonal(lu).Prod(false, -1))
@@ -39,8 +39,8 @@ func LinalgDet(x *tensor) *tensor {
 
 func diagonal(x *tensor) *tensor { return x.Diagonal(0, -2, -1) }
 
-// spreadAlong records x.unsqueeze(-1).expand(..., n): it repeats the number of each matrix of a batch n times.
-func spreadAlong(x *tensor, n int64) *tensor {
+// repeatAlong records x.unsqueeze(-1).expand(..., n): it repeats the number of each matrix of a batch n times.
+func repeatAlong(x *tensor, n int64) *tensor {
 	return x.Unsqueeze(-1).Expand(append(append([]int64(nil), x.Shape()...), n)...)
 }
 
@@ -48,7 +48,7 @@ func spreadAlong(x *tensor, n int64) *tensor {
 func detGrad(grad, det, lu *tensor, adjoint bool) *tensor {
 	c := grad.Tape().Begin("linalg_det_backward", grad, det, lu)
 	scale := c.Bind(grad.Mul(det))
-	d := c.Bind(spreadAlong(scale, lu.Size(-1)).DiagEmbed(0))
+	d := c.Bind(repeatAlong(scale, lu.Size(-1)).DiagEmbed(0))
 	safe := c.Bind(withoutZeros(lu))
 	return c.End(luSolve(d, safe, adjoint))
 }
@@ -67,8 +67,8 @@ func luAdjoint(x *tensor) bool { return !x.IsContiguous() }
 func LinalgSlogDet(x *tensor) (sign, logarithm *tensor) {
 	t := x.Tape()
 	c := t.Begin("_linalg_slogdet", x)
-	sign, logarithm = c.Bind(t.Alloc(x.DType(), batched(x)...)), c.Bind(t.Alloc(x.DType(), batched(x)...))
-	lu, pivots, _ := luOf(c, x)
+	sign, logarithm = c.Bind(t.Alloc(x.DType(), batchShape(x)...)), c.Bind(t.Alloc(x.DType(), batchShape(x)...))
+	lu, pivots, _ := factorizeLU(c, x)
 	t.NoGrad(func() {
 		c := t.Begin("_linalg_slogdet", lu, pivots)
 		parity := parity(pivots)
@@ -81,7 +81,7 @@ func LinalgSlogDet(x *tensor) (sign, logarithm *tensor) {
 		func(b *backward) {
 			lu := b.Saved(1)
 			if g := b.Grads[1]; g != nil {
-				b.Set(0, luSolve(spreadAlong(g, lu.Size(-1)).DiagEmbed(0), lu, luAdjoint(b.Saved(0))))
+				b.Set(0, luSolve(repeatAlong(g, lu.Size(-1)).DiagEmbed(0), lu, luAdjoint(b.Saved(0))))
 			}
 		})
 	return c.EndPair(sign, logarithm)

@@ -15,10 +15,10 @@ func Cholesky(x *tensor) *tensor {
 // CholeskyEx records torch.linalg.cholesky_ex(x).
 func CholeskyEx(x *tensor) (l, info *tensor) {
 	c := x.Tape().Begin("linalg_cholesky_ex", x)
-	l, info = c.Bind(byColumns(c.Tape(), x.DType(), x.Shape()...)), c.Bind(emptyInfo(x))
+	l, info = c.Bind(allocColumnMajor(c.Tape(), x.DType(), x.Shape()...)), c.Bind(emptyInfo(x))
 	if batch := matrixCount(x); batch > 1 {
 		p := c.Tape().Begin("allocate_array") // of cuSOLVER
-		pointers(p, 1, batch)
+		allocPointerArrays(p, 1, batch)
 		p.Finish()
 	}
 	factorize(x, l)
@@ -47,10 +47,10 @@ func LinalgQR(x *tensor, complete bool) (q, r *tensor) {
 	if complete {
 		k = m
 	}
-	q = c.Bind(byColumns(c.Tape(), x.DType(), batched(x, m, k)...))
-	r = c.Bind(byColumns(c.Tape(), x.DType(), batched(x, k, n)...))
+	q = c.Bind(allocColumnMajor(c.Tape(), x.DType(), batchShape(x, m, k)...))
+	r = c.Bind(allocColumnMajor(c.Tape(), x.DType(), batchShape(x, k, n)...))
 	c.Tape().LaunchCopy(q, x)
-	c.Bind(c.Tape().Alloc(x.DType(), batched(x, min(m, n))...)) // tau
+	c.Bind(c.Tape().Alloc(x.DType(), batchShape(x, min(m, n))...)) // tau
 	if batch := matrixCount(x); batchedQR(batch, m) {
 		batchedBLAS(c.Tape(), 2, batch)
 	} else {
@@ -109,7 +109,7 @@ func qrGradOfWide(gq, gr, q, r *tensor) *tensor {
 	}
 	padded := func(x *tensor) *tensor {
 		c := t.Begin("cat", x)
-		zeros := c.Bind(t.Zeros(x.DType(), batched(r, m, n-m)...))
+		zeros := c.Bind(t.Zeros(x.DType(), batchShape(r, m, n-m)...))
 		return c.End(trace.Cat(-1, x, zeros))
 	}
 	g := c.Bind(qrInner(gq, gr, q, r))
@@ -125,8 +125,8 @@ func qrGradOfWide(gq, gr, q, r *tensor) *tensor {
 // LinalgEigh records torch.linalg.eigh(x): eigenvalues and eigenvectors of symmetric matrices.
 func LinalgEigh(x *tensor) (values, vectors *tensor) {
 	c := x.Tape().Begin("_linalg_eigh", x)
-	vectors = c.Bind(byColumns(c.Tape(), x.DType(), x.Shape()...))
-	values = c.Bind(c.Tape().Alloc(x.DType(), batched(x, x.Size(-1))...))
+	vectors = c.Bind(allocColumnMajor(c.Tape(), x.DType(), x.Shape()...))
+	values = c.Bind(c.Tape().Alloc(x.DType(), batchShape(x, x.Size(-1))...))
 	info := c.Bind(emptyInfo(x))
 	factorize(x, vectors, values)
 	checkInfo(info)
@@ -180,7 +180,7 @@ func LUFactor(x *tensor) (lu, pivots *tensor) {
 // LUFactorEx records torch.linalg.lu_factor_ex(x).
 func LUFactorEx(x *tensor) (lu, pivots, info *tensor) {
 	c := x.Tape().Begin("linalg_lu_factor_ex", x)
-	lu, pivots, info = luOf(c, x)
+	lu, pivots, info = factorizeLU(c, x)
 	c.Tape().SetGradFn(outputs{lu, pivots, info}, "LinalgLuFactorExBackward0", inputs{x}, saves{lu, pivots},
 		func(b *backward) { b.Set(0, luFactorGrad(b.Grad, b.Saved(0), b.Saved(1))) })
 	c.EndAll(lu, pivots, info)
@@ -202,7 +202,7 @@ func luFactorGrad(grad, lu, pivots *tensor) *tensor {
 // luUnpack records lu_unpack for square matrices: the permutation matrices and both triangles.
 func luUnpack(lu, pivots *tensor) (p, l, u *tensor) {
 	c := lu.Tape().Begin("lu_unpack", lu, pivots)
-	factor := func() *tensor { return c.Bind(byColumns(c.Tape(), lu.DType(), lu.Shape()...)) }
+	factor := func() *tensor { return c.Bind(allocColumnMajor(c.Tape(), lu.DType(), lu.Shape()...)) }
 	p, l, u = factor(), factor(), factor()
 	perm := c.Bind(c.Tape().Arange(lu.Size(-1)))
 	if matrixCount(lu) > 1 {
@@ -249,8 +249,8 @@ func triangularGrads(grad, a, x *tensor, left, wantA bool) (ga, gb *tensor) {
 func TriangularSolve(b *tensor, a *tensor) (x, clone *tensor) {
 	t := b.Tape()
 	c := t.Begin("triangular_solve", b, a)
-	x = c.Bind(byColumns(t, b.DType(), b.Shape()...))
-	clone = c.Bind(byColumns(t, a.DType(), a.Shape()...))
+	x = c.Bind(allocColumnMajor(t, b.DType(), b.Shape()...))
+	clone = c.Bind(allocColumnMajor(t, a.DType(), a.Shape()...))
 	t.LaunchCopy(clone, a)
 	useTriangles(t, a)
 	t.Launch(program.Matmul, b.Numel()*b.Size(-2), []*tensor{x}, []*tensor{a, b})
@@ -275,9 +275,9 @@ func TriangularSolve(b *tensor, a *tensor) (x, clone *tensor) {
 // neither its rows nor its columns are dense.
 func solveTriangular(t *tape, a, b *tensor) *tensor {
 	c := t.Begin("linalg_solve_triangular", a, b)
-	y := c.Bind(byColumns(t, b.DType(), b.Shape()...))
+	y := c.Bind(allocColumnMajor(t, b.DType(), b.Shape()...))
 	if !a.IsContiguous() && !c.Bind(mT(a)).IsContiguous() {
-		dense := c.Bind(byColumns(t, a.DType(), a.Shape()...))
+		dense := c.Bind(allocColumnMajor(t, a.DType(), a.Shape()...))
 		t.LaunchCopy(dense, a)
 		a = dense
 	}

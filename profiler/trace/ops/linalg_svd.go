@@ -9,14 +9,14 @@ func LinalgSVD(x *tensor, full bool) (u, s, vh *tensor) {
 	if full {
 		rows, columns = m, n
 	}
-	u, vh = c.Bind(byColumns(c.Tape(), x.DType(), batched(x, m, rows)...)),
-		c.Bind(byColumns(c.Tape(), x.DType(), batched(x, columns, n)...))
-	s = c.Bind(c.Tape().Alloc(x.DType(), batched(x, k)...))
+	u, vh = c.Bind(allocColumnMajor(c.Tape(), x.DType(), batchShape(x, m, rows)...)),
+		c.Bind(allocColumnMajor(c.Tape(), x.DType(), batchShape(x, columns, n)...))
+	s = c.Bind(c.Tape().Alloc(x.DType(), batchShape(x, k)...))
 	info := c.Bind(emptyInfo(x))
-	in := c.Bind(byColumns(c.Tape(), x.DType(), x.Shape()...))
+	in := c.Bind(allocColumnMajor(c.Tape(), x.DType(), x.Shape()...))
 	c.Tape().LaunchCopy(in, x)
 	if m != n && !full && m <= 32 && n <= 32 && matrixCount(x) > 0 { // the kernel for small matrices makes both whole
-		c.Drop(c.Bind(byColumns(c.Tape(), x.DType(), batched(x, max(m, n), max(m, n))...)))
+		c.Drop(c.Bind(allocColumnMajor(c.Tape(), x.DType(), batchShape(x, max(m, n), max(m, n))...)))
 	}
 	factorize(in, u, s, vh)
 	c.Drop(in)

@@ -17,9 +17,9 @@ type STFTArgs struct {
 	Length                 int64 // of the signal that istft gives; 0 for all
 }
 
-// window returns the window of a transform, padded with zeros to a frame's length. If no window is given, it returns
-// nil, or ones if always is set or the window is shorter than a frame.
-func window(c *call, a *STFTArgs, d trace.DType, always bool) *tensor {
+// frameWindow returns the window of a transform, padded with zeros to a frame's length. If no window is given, it
+// returns nil, or ones if always is set or the window is shorter than a frame.
+func frameWindow(c *call, a *STFTArgs, d trace.DType, always bool) *tensor {
 	w := a.Window
 	if w != nil && w.Shape()[0] == a.FFT || w == nil && a.WindowLength == a.FFT && !always {
 		return w
@@ -50,7 +50,7 @@ func ShortTimeFFT(x *tensor, a STFTArgs) *tensor {
 		}
 		c.Set(&in, in.Squeeze(0))
 	}
-	w := window(c, &a, x.DType(), false)
+	w := frameWindow(c, &a, x.DType(), false)
 	frames := 1 + (in.Shape()[1]-a.FFT)/a.Hop
 	c.Set(&in, in.AsStrided([]int64{in.Shape()[0], frames, a.FFT},
 		[]int64{in.Strides()[0], a.Hop * in.Strides()[1], in.Strides()[1]}, in.Offset()))
@@ -93,7 +93,7 @@ func fftR2CWhole(x *tensor, dim int) *tensor {
 // The result is divided by the sum of the squared windows, which istft first checks for zeros.
 func InverseSTFT(x *tensor, a STFTArgs) *tensor {
 	c := x.Tape().Begin("istft", x, a.Window)
-	w := window(c, &a, trace.F32, true)
+	w := frameWindow(c, &a, trace.F32, true)
 	in, single := c.Bind(x.ViewAsReal()), len(x.Shape()) == 2
 	if single {
 		c.Set(&in, in.Unsqueeze(0))
