@@ -118,8 +118,7 @@ func (p *launchPlan) attendBackward(w *Work) bool {
 }
 
 // attention adds a launch over the operands at three indices. It derives the number of keys from the number of
-// operations, half of which a causal mask removes, and reads the parts of the operands that earlier launches have not
-// read.
+// operations, half of which a causal mask removes, and reads what earlier launches have not read.
 func (p *launchPlan) attention(h heads, flops int64, operands [3]int, result int) {
 	perKey := 4 * h.queries * h.depth * h.count
 	keys := max(1, min(h.keys, (flops+perKey/2)/perKey))

@@ -4,8 +4,7 @@ import "math/bits"
 
 // Conv is a two-dimensional convolution, with kernels for its output and both gradients. Channels come last: images are
 // [image][y][x][channel], weights [output channel][y][x][input channel]. F16 runs on tensor cores, and from compute
-// capability 8.0 on also BF16 and TF32. Addresses, and the sizes of a group's input and output channels, are multiples
-// of 16 bytes.
+// capability 8.0 on also BF16 and TF32. Addresses, and a group's input and output channels, are multiples of 16 bytes.
 type Conv struct {
 	Type Type
 	// TF32 is the same as in [GEMM].

@@ -11,13 +11,12 @@ import (
 const (
 	tileSide = 128
 	// Threads and shared memory of a block. With tensor cores, shared memory holds two stages of 16 KiB, or three from
-	// sm_80 on. With CUDA cores, it holds two stages of two tiles. A tile is two vectors deep, and its lines are padded
-	// by four floats.
+	// sm_80 on. With CUDA cores, it holds two stages of two tiles. A tile is two vectors deep, its lines padded by four
+	// floats.
 	tensorThreads = 128
 	stageBytes    = 16 << 10
 	coreThreads   = 256
-	// tileFloats is the number of floats of a partial result, which one block stores and another block adds to its
-	// tile.
+	// tileFloats is the number of floats of a partial result, which one block stores and another block adds up.
 	tileFloats = tileSide * tileSide
 	// leastShareDepth is the smallest depth for which several blocks share a tile.
 	leastShareDepth = 512
@@ -78,8 +77,7 @@ func (m Matrix) appendArgs(args []uint64) []uint64 {
 	return append(args, m.Addr, uint64(m.Row), uint64(m.Batch))
 }
 
-// visited returns the number of distinct bytes of all matrices. Rows may overlap, and a batch may consist of one
-// repeated matrix.
+// visited returns the number of distinct bytes of all matrices. Rows may overlap, and a batch may repeat one matrix.
 func (m Matrix) visited(rows, depth, batch, size int64) int64 {
 	elements := rows * depth
 	if m.Row < depth && elements > 0 {
@@ -155,8 +153,7 @@ func (p *product) appendArgs(args []uint64) []uint64 {
 		math.Float64bits(cmp.Or(p.scale, 1)))
 }
 
-// batchBlocks returns the y size of a grid over a batch: CUDA allows at most 65535, so the z size multiplies it for
-// larger batches.
+// batchBlocks returns the y size of a grid over a batch: CUDA allows at most 65535; the z size multiplies it.
 func batchBlocks(batch int64) uint32 { return uint32(min(max(batch, 1), 65535)) }
 
 func (p *product) launch(name string, e engine, args []uint64) Launch {

@@ -26,8 +26,7 @@ type Launch struct {
 	Grid, Block [3]uint32
 	// Shared is the size of dynamic shared memory in bytes, at most [MaxShared].
 	Shared uint32
-	// Args is the kernel's only parameter, a structure of 8-byte fields: pass cuLaunchKernel one pointer, to the first
-	// field.
+	// Args is the kernel's only parameter, a structure of 8-byte fields: pass cuLaunchKernel a pointer to the first.
 	Args []uint64
 	// Reads and Writes are the numbers of distinct bytes of device memory that the kernel reads and writes. FLOPs is
 	// its number of operations; a multiply-add counts as two.

@@ -83,8 +83,7 @@ type Elementwise struct {
 	// Rounds of x = Scale*x + Shift.
 	Rounds       int64
 	Scale, Shift float64
-	// Settled reports whether results are scaled to between a half and one, with their sign and fraction (settle in
-	// device.cuh).
+	// Settled reports whether results are scaled to between a half and one, with their sign (settle in device.cuh).
 	Settled bool
 }
 
@@ -129,8 +128,7 @@ func putRanges(args []uint64, ranges []Range) (sum, longest int64) {
 	return sum, longest
 }
 
-// Gather copies rows of a table to a dense matrix: row i of the matrix is row Step*i of the table, modulo the table's
-// number of rows.
+// Gather copies rows of a table to a dense matrix: row i of the matrix is row Step*i of the table, modulo its rows.
 type Gather struct {
 	// From is the address of the table, To the address of the matrix.
 	From, To uint64

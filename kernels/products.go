@@ -73,8 +73,7 @@ func (p *launchPlan) multiply(a, b int, m, n, k, batch int64) {
 	consumeRange(p.writes, w, l.Writes)
 }
 
-// operand returns matrices that cover a range from its start without gaps, as far as they reach; false if a row does
-// not fit.
+// operand returns matrices that cover a range from its start without gaps; false if a row does not fit.
 func (p *launchPlan) operand(r Range, rows, depth, batch int64) (Matrix, bool) {
 	lanes := vectorBytes / p.t.Size()
 	whole := p.elements(r)
@@ -94,8 +93,7 @@ func (p *launchPlan) operand(r Range, rows, depth, batch int64) (Matrix, bool) {
 	return m, true
 }
 
-// extent returns the number of elements from the first one to the end of the last matrix: all are read if there are no
-// gaps.
+// extent returns the number of elements from the first one to the end of the last matrix.
 func (m Matrix) extent(rows, depth, batch int64) int64 {
 	return (batch-1)*m.Batch + (rows-1)*m.Row + depth
 }
@@ -181,8 +179,7 @@ func (p *launchPlan) convolveWeight(c convolution) bool {
 	return ok
 }
 
-// countVisited adds a launch that reads the first bytes of the first two inputs and writes the first bytes of the first
-// output.
+// countVisited adds a launch that reads the first bytes of two inputs and writes the first bytes of the first output.
 func (p *launchPlan) countVisited(l Launch, first, second, out int64) {
 	p.add(l)
 	p.markVisited(first, second, out)

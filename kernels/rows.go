@@ -72,8 +72,7 @@ func (k Normalize) Launch() Launch {
 	return l
 }
 
-// ofColumns returns the size of an operand with one number per column, ofRows with one per row; zero for a missing
-// operand.
+// ofColumns returns the size of an operand with one number per column, ofRows with one per row; zero if missing.
 func (k Normalize) ofColumns(addr uint64) int64 {
 	if addr == 0 || k.Rows == 0 {
 		return 0
@@ -132,8 +131,7 @@ const (
 	scratchTickets = 4096
 )
 
-// maxUsefulBlocks is enough blocks to keep the largest GPU of the catalog busy: several for each of its 170
-// multiprocessors.
+// maxUsefulBlocks keeps the largest GPU of the catalog busy: several blocks for each of its 170 multiprocessors.
 const maxUsefulBlocks = 1024
 
 // ReduceRows sums each row of a dense matrix.

@@ -154,8 +154,7 @@ func (p *launchPlan) streamRanges() {
 	p.reads, p.writes = p.reads[:0], p.writes[:0]
 }
 
-// roundsFor returns the number of multiply-adds per element that, with the additions of the inputs, make flops
-// operations.
+// roundsFor returns the multiply-adds per element that, with the additions of the inputs, make flops operations.
 func roundsFor(flops, elements, inputs int64) int64 {
 	missing := flops - elements*max(inputs-1, 0)
 	if elements == 0 || missing <= 0 {

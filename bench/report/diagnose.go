@@ -19,8 +19,8 @@ type Diagnosis struct {
 	Tool     Tool      `json:"tool"`
 	Subject  string    `json:"of"`
 	Findings []Finding `json:"findings"`
-	// Remedies are in the order in which to try them, Now is the device bytes without them; absent if the trained case
-	// is unknown.
+	// Remedies are in the order in which to try them, Now is the device bytes without them; absent if the case is
+	// unknown.
 	Remedies    []Remedy  `json:"remedies,omitempty"`
 	PresentNeed *Interval `json:"now_device,omitempty"`
 	// Case is the case for which the remedies were estimated, and GPU how its GPU was found, or that it was not; absent
@@ -68,8 +68,7 @@ type Remedy struct {
 	Unsafe    Reason   `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	// Requires is a step to do first, because the project's own trainer does not read the setting; absent if it does.
 	Requires string `json:"needs,omitempty"`
-	// How is the way in which the saving of a script's remedy was found: tried in a step of the script, replayed, or an
-	// estimate.
+	// How is the way in which a script's saving was found: tried in a step of the script, replayed, or an estimate.
 	How string `json:"how,omitempty" jsonschema:"enum=tried,enum=replayed,enum=estimate"`
 }
 

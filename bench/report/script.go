@@ -44,8 +44,7 @@ type Script struct {
 	DivertedFiles []string `json:"diverted"`
 	SparedFiles   []string `json:"spared,omitempty"`
 	LeftFolders   []string `json:"left,omitempty"`
-	// NoOpCalls are the functions of NVIDIA's libraries that were called and did nothing, in the order of their first
-	// calls.
+	// NoOpCalls are the functions of NVIDIA's libraries that were called and did nothing, in order of first calls.
 	NoOpCalls []string `json:"idle_functions,omitempty"`
 	// UncomputedLines are the user's lines that depend on numbers that were never computed.
 	UncomputedLines []string `json:"guessed_lines,omitempty"`
@@ -65,8 +64,8 @@ type Script struct {
 	Growth *StepGrowth `json:"growth,omitempty"`
 	// Remedies are changes that need less memory, the largest saving first.
 	Remedies []Remedy `json:"remedies,omitempty"`
-	// DeviceWithout is the need in device bytes of a command that ran out of memory, on a GPU without a limit; absent
-	// if unknown.
+	// DeviceWithout is the need in device bytes, without a limit, of a command that ran out of memory; absent if
+	// unknown.
 	DeviceWithout int64 `json:"unlimited_device_bytes,omitempty"`
 	// Private are the pools of CUDA graphs; absent if there are none.
 	Private *PrivatePools `json:"private_pools,omitempty"`
@@ -278,8 +277,7 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 	return s
 }
 
-// mergeSimilarSteps returns the phases of the first step, and the number of steps in a row with the same, within a
-// tolerance.
+// mergeSimilarSteps returns the phases of the first step, and the number of steps in a row that equal it within slack.
 func mergeSimilarSteps(phases []Phase, slack int64) (one []Phase, alike int) {
 	n := 1
 	for n < len(phases) && phases[n].Step == phases[0].Step {

@@ -77,8 +77,7 @@ func (s *Sheet) set(head, cell string) {
 	s.Rows[len(s.Rows)-1][at] = cell
 }
 
-// removeCommonParts removes from a column the parts, between separators, that the cells of all rows have, and returns
-// them.
+// removeCommonParts removes from a column the parts, between separators, that all rows have, and returns them.
 func (s *Sheet) removeCommonParts(head, separator string) string {
 	at := slices.IndexFunc(s.Columns, func(c Column) bool { return c.Head == head })
 	shared := strings.Split(s.Rows[0][at], separator)
