@@ -30,7 +30,7 @@ func Hint(word string, names []string, n int) string {
 
 // Names returns up to n of the names, those nearest to word first, and names at the same distance in their given order.
 // Names with a part that begins with the word come first. Names that differ in more than half of the longer text are
-// omitted. Both sides are folded.
+// omitted. Letter case and punctuation do not count ([Normalize]).
 func Names(word string, names []string, n int) []string {
 	folded := Normalize(word)
 	if folded == "" {

@@ -43,8 +43,8 @@ type task struct {
 	wholeShapes [][]int64
 	// onArguments, if not nil, is called with the arguments of each call and may change them.
 	onArguments func(n *export.Node, given []aten.Arg)
-	// first are the tasks of the first forward pass by batch size, if it differs from later ones. begun reports
-	// whether it has run. In a task of the first forward, then is the task of the later ones.
+	// first holds the tasks of the first forward pass by batch size, if that differs from later passes. hasBegun
+	// reports whether the first pass has run. In a task of the first pass, laterTask is the task of later passes.
 	first     []*task
 	laterTask *task
 	hasBegun  bool

@@ -37,7 +37,7 @@ type Command struct {
 	Steps int
 	// Brief ends training after Steps and the longest batches, without the further steps that try changes.
 	Brief bool
-	// Timed adds timed steps. A run on a GPU of this machine always has them.
+	// Timed reports whether additional steps are timed. A run on a GPU of this machine always times steps.
 	Timed bool
 	// Longest is the time limit of the search for the largest batches of the data set. Training runs one or two of them
 	// after the steps. Zero skips the search.
