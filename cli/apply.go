@@ -241,7 +241,7 @@ func (f *applyFlags) trainerValues(c report.Choice) trainers.Values {
 	}
 	f.flags.Visit(func(flag *pflag.Flag) {
 		written := slices.Concat(flagsOutsideFiles, []string{"model", "batch", "accumulate", "checkpointing"})
-		if f.of.isFixed(flag.Name) && !slices.Contains(written, flag.Name) {
+		if f.caseFlags.isFixed(flag.Name) && !slices.Contains(written, flag.Name) {
 			give(flag.Name, flag.Value.String())
 		}
 	})
