@@ -204,10 +204,7 @@ func withoutPackageFolder(line, cache string) string {
 
 // environmentText returns the releases of the packages that differ.
 func (o *bisectOptions) environmentText(pins bisect.Pins) string {
-	var all []string
-	for _, name := range o.changedPackages {
-		all = append(all, name+" "+pins[name])
-	}
+	all := lists.Map(o.changedPackages, func(name string) string { return name + " " + pins[name] })
 	const most = 6
 	if len(all) > most {
 		all = append(all[:most], fmt.Sprintf("and %d more", len(all)-most))

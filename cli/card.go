@@ -100,7 +100,20 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 			return err
 		}
 		c := &card.Card{Command: command, GPU: gpu.Name}
-		err := o.run(ctx, c, of, began.Add(o.limit))
+		within, end := context.WithCancel(ctx)
+		late := time.AfterFunc(time.Until(began.Add(2*tryTime)), end)
+		if reason == nil {
+			late.Stop() // the first command has all of the time
+		}
+		progress := &eventPrinter{to: o.app.stderr}
+		of.OnEvent = func(e script.Event) {
+			progress.print(e)
+			if e.Name == "step" {
+				late.Stop()
+			}
+		}
+		err := o.run(within, c, of, began.Add(o.limit))
+		end()
 		if err == nil && c.SmallestNeed() != nil {
 			return o.write(c)
 		}

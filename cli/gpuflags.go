@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -165,11 +166,7 @@ func (f *gpuFlags) withHostMemory(gpu device.GPU) (device.GPU, error) {
 
 // deviceNames returns the values of --device that need no detection.
 func deviceNames() []string {
-	names := []string{"cuda:0"}
-	for _, name := range device.Names() {
-		names = append(names, "sim:"+name)
-	}
-	return names
+	return append([]string{"cuda:0"}, lists.Map(device.Names(), func(name string) string { return "sim:" + name })...)
 }
 
 // A deviceName is the parsed value of --device.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/phrase"
 )
 
@@ -154,11 +155,7 @@ func (c *Comparison) Sheets() []Sheet {
 	s.Notes.If(len(c.Changes) > 0, "costs are simulated device bytes, one change after the other.")
 	s.Notes = append(s.Notes, onlyIn(c.A, c.OnlyA)...)
 	s.Notes = append(s.Notes, onlyIn(c.B, c.OnlyB)...)
-	sheets := []Sheet{s}
-	for _, shot := range c.Snapshots {
-		sheets = append(sheets, shot.sheet())
-	}
-	return sheets
+	return append([]Sheet{s}, lists.Map(c.Snapshots, SnapshotSummary.sheet)...)
 }
 
 func kindText(kind, gpu string) string {

@@ -181,12 +181,8 @@ func (r Ranks) differingComponents() []string {
 }
 
 func component(e *Estimate, name string) int64 {
-	for _, c := range e.Components {
-		if c.Name == name {
-			return c.Bytes
-		}
-	}
-	return 0
+	c, _ := lists.First(e.Components, func(c Component) bool { return c.Name == name })
+	return c.Bytes
 }
 
 // Releases are plans of one case by the rules of several releases of PyTorch. A table has a column for each; the other

@@ -1,6 +1,7 @@
 package redimnet
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -124,10 +125,7 @@ func newTimeContext(channels, hidden int64, kind contextKind) *timeContext {
 		b.Context = nn.NewSequential(newConvPosition(hidden, 59), newAttentionLayer(hidden, 2*hidden))
 		return b
 	}
-	var layers []trace.Module
-	for _, k := range []int64{7, 19, 31, 59} {
-		layers = append(layers, newNextBlock(hidden, []int64{k}, 1))
-	}
+	layers := lists.Map([]int64{7, 19, 31, 59}, func(k int64) trace.Module { return newNextBlock(hidden, []int64{k}, 1) })
 	b.Context = nn.NewSequential(append(layers, newAttentionLayer(hidden, hidden))...)
 	return b
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -309,10 +310,7 @@ func (x *Tensor) sumTo(shape []int64) *Tensor {
 	}
 	c := x.tape.Begin("sum_to", x)
 	lead := len(x.shape) - len(shape)
-	var dims []int
-	for i := range lead {
-		dims = append(dims, i)
-	}
+	dims := lists.Ascending(lead)
 	for i := lead; i < len(x.shape); i++ {
 		if shape[i-lead] == 1 && x.shape[i] != 1 {
 			dims = append(dims, i)

@@ -263,10 +263,7 @@ func startedDocument(file string, starter []string, c []token) *document {
 		var d *document
 		switch {
 		case (t.text == "-m" || t.text == "--module") && at+1 < len(c) && moduleCommand(c[at+1].text) != nil:
-			words := []token{}
-			for _, w := range moduleCommand(c[at+1].text) {
-				words = append(words, token{w, t.line})
-			}
+			words := lists.Map(moduleCommand(c[at+1].text), func(w string) token { return token{w, t.line} })
 			if d = commandDocument(file, append(words, c[at+2:]...)); d == nil {
 				return nil
 			}

@@ -78,7 +78,7 @@ var deviceFlag = pattern.Lazy(`^--?(use[_-])?(device|cuda|gpu|accel)$`)
 // RunAll runs each setting that the card lacks, until a time. keep is called with the card after each.
 func (c *Card) RunAll(ctx context.Context, of script.Command, until time.Time, keep func() error) error {
 	c.GPUs = c.rankCount()
-	of.GPUs = c.GPUs
+	of.GPUs, of.Without.Documented = c.GPUs, c.Command.From != ""
 	if err := c.runRow(ctx, of, Variant{Setting: documentedSetting, Args: c.Command.Args}, until, keep); err != nil {
 		return err
 	}
@@ -111,8 +111,7 @@ var rankLauncher = pattern.Lazy(
 )
 
 // rankCount returns the number of ranks that the command starts; 1 if it has no such option.
-func (c *Card) rankCount() int {
-	n := 1
+func (c *Card) rankCount() (n int) {
 	if m := rankLauncher().FindStringSubmatch(strings.Join(c.Command.Args, " ")); m != nil {
 		n, _ = strconv.Atoi(m[1]) // too large a number is refused with the command
 	}
@@ -265,11 +264,10 @@ func (c *Card) Write(w io.Writer, name string) error {
 }
 
 // SmallestNeed returns the row that needs the least memory; nil if no row has numbers.
-func (c *Card) SmallestNeed() *Variant {
-	var least *Variant
-	for i := range c.Rows {
-		if r := &c.Rows[i]; r.Need > 0 && (least == nil || r.Need < least.Need) {
-			least = r
+func (c *Card) SmallestNeed() (least *Variant) {
+	for i, r := range c.Rows {
+		if r.Need > 0 && (least == nil || r.Need < least.Need) {
+			least = &c.Rows[i]
 		}
 	}
 	return least

@@ -63,6 +63,7 @@ func TestFindReadsDocumentedCommands(t *testing.T) {
 			"python train.py --model tiny --data absent-dir",
 		},
 		{"python train.py --config your.yaml\npython train.py --config have.yaml", "python train.py --config have.yaml"},
+		{"python train.py mode=sample_eval\npython train.py mode=train", "python train.py mode=train"},
 		{"python train.py --is_training 0\npython train.py --is_training 1", "python train.py --is_training 1"},
 		{"1. Run `python train.py --lr 1`, and wait.", "python train.py --lr 1"},
 		{

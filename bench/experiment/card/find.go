@@ -43,7 +43,7 @@ var (
 		`((?:python[\d.]*\s+(?:-|\S+\.py)|(?:torchrun|accelerate launch|deepspeed)\s).*)$`)
 	trains = pattern.Lazy(`(?i)train|tune|sft|dpo|lora|main|fit|imitat|learn|_ft\b|\bft_`)
 	// steps matches the source code of a training script whose name does not contain train.
-	steps   = pattern.Lazy(`\.backward\(|Trainer\(|\.fit\(`)
+	steps   = pattern.Lazy(`\.backward\(|Trainer\(|\.fit\(|\bimport train\b`)
 	scripts = pattern.Lazy(`\S+\.py\b`)
 	modules = pattern.Lazy(`-m\s+\S+(\s+[a-z]\w*)?`) // with a program's subcommand
 	others  = pattern.Lazy(`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|` +
@@ -52,7 +52,7 @@ var (
 	// evaluates matches an option with which a training script prints help or evaluates, and does not train.
 	evaluates = pattern.Lazy(`(?i)^--?(only[-_])?(h|help|eval|evaluate|test|infer|inference|predict)([-_]only)?$|` +
 		`^--(is|do)_train(ing)?[= ](0|false)$|^--?sample[-_]only$|` +
-		`^--?(mode|phase|stage)[= ](test|eval|infer|sampl|align|predict|generat|demo)\w*$`)
+		`^(?:--?)?(mode|phase|stage)[= ](?:ppl_)?(test|eval|infer|sampl|align|predict|generat|demo)\w*$`)
 	// entered matches "cd" to a folder of the repository, alone or before a command.
 	entered   = pattern.Lazy(`^[-$>#*\s]*cd (?:\./)?(\w[\w/-]*)\s*(?:(?:&&|;)\s*(.*))?$`)
 	continued = pattern.Lazy(`\\(\s+#.*)?\s*$`)

@@ -165,6 +165,21 @@ class DataTest(unittest.TestCase):
             with self.assertRaises(FileNotFoundError):
                 asking(os.path.join(self.folder, "mask", "00001.png"))
 
+    def test_absent_folders_of_results_are_made_for_documented_commands(self):
+        absent = os.path.join(self.folder, "$replace_this", "logs")
+        refused = unittest.mock.Mock(side_effect=PermissionError(13, "refused"))
+        with unittest.mock.patch.object(files, "cached", lambda _: False), unittest.mock.patch.object(files.events, "send") as send:
+            with self.assertRaises(FileNotFoundError):
+                files.opened(os.path.join(absent, "a.yaml"), "w")
+            with unittest.mock.patch.object(files, "makes_folders", True):
+                files.opened(os.path.join(absent, "a.yaml"), "w").close()
+                with unittest.mock.patch.object(files, "real_mkdir", refused):
+                    files.making(os.path.join(self.folder, "YOUR"))
+        self.assertFalse(os.path.exists(absent))
+        self.assertTrue(os.path.isfile(files.path_to_read(os.path.join(absent, "a.yaml"))))
+        self.assertTrue(files.asking(os.stat)(os.path.join(self.folder, "YOUR")))
+        self.assertEqual([call.kwargs["path"] for call in send.call_args_list if call.args[0] == "replaced"], [absent, os.path.join(self.folder, "YOUR")])
+
     def test_images_have_the_size_that_their_path_names(self):
         for path, size in (("/data/cifar10-32x48", (32, 48)), ("/data/imagenet_64/train", (64, 64)), ("/data/run-12345x6", None), ("/data/photos", None)):
             self.assertEqual(shapes.size_of(path), size, path)

@@ -75,7 +75,7 @@ class PackagesTest(unittest.TestCase):
         self.assertIn("ModuleNotFoundError", run("from bare import f", files))
 
     def test_one_process_has_one_rank(self):
-        with unittest.mock.patch.object(sys, "path", [os.path.join(HOOK, "kernels")]):
+        with unittest.mock.patch.object(sys, "path", [os.path.join(HOOK, "vprof_kernels")]):
             from mpi4py import MPI
         world = MPI.COMM_WORLD
         self.assertEqual((world.Get_rank(), world.size, world.bcast("x", root=0), world.allreduce(3, op=MPI.SUM), world.gather(4)), (0, 1, "x", 3, [4]))
@@ -189,6 +189,23 @@ class OptionsTest(unittest.TestCase):
 
         with unittest.mock.patch.dict(sys.modules, {"library": Library()}):
             self.assertIn(sys.modules[__name__], [module for module, _ in memory.modules()])
+
+    @unittest.mock.patch.object(options, "send")
+    @unittest.mock.patch.object(options.placeholders, "replaced")
+    def test_options_of_documented_commands_that_the_parser_refuses_are_left_out(self, replaced, _):
+        module = types.SimpleNamespace(**vars(argparse))
+        module.ArgumentParser = type("ArgumentParser", (argparse.ArgumentParser,), {})
+        options.watch_argparse(module)
+        parser = module.ArgumentParser()
+        parser.add_argument("--lr", type=float)
+        words = ["train.py", "--lr", "1", "-log", "here", "--size=3"]
+        with unittest.mock.patch.object(sys, "argv", words):
+            with unittest.mock.patch.object(options.placeholders, "ASKED", {"data", "documented"}):
+                self.assertEqual(parser.parse_args().lr, 1)
+                self.assertEqual(parser.parse_known_args()[1], ["-log", "here", "--size=3"])  # the script's own choice
+            self.assertEqual([call.args[1] for call in replaced.call_args_list], ["-log", "--size"])
+            with unittest.mock.patch("sys.stderr"), self.assertRaises(SystemExit):
+                parser.parse_args()
 
     def test_options_of_programs_that_start_a_script_are_not_its_own(self):
         for package, launches in (("torch.distributed", True), ("accelerate.commands", True), ("", False)):

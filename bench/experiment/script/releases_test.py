@@ -33,6 +33,30 @@ class ReleasesTest(unittest.TestCase):
         )
         self.assertEqual(releases.translated(["--warmup_ratio", "0.1"], {"--warmup_ratio"}), ["--warmup_ratio", "0.1"])
 
+    def test_options_that_no_release_takes_are_left_out_of_documented_commands(self, replaced):
+        class HfArgumentParser:
+            _option_string_actions = {"--lr": None}
+
+            def parse_args_into_dataclasses(self, args=None, return_remaining_strings=False):
+                return ("parsed", sys.argv[1:]) if return_remaining_strings else ("strict",)
+
+        releases.watch_parser(types.SimpleNamespace(HfArgumentParser=HfArgumentParser))
+        with unittest.mock.patch.object(sys, "argv", ["train.py", "--what", "1"]):
+            self.assertEqual(HfArgumentParser().parse_args_into_dataclasses(), ("strict",))
+            with unittest.mock.patch.object(releases.placeholders, "ASKED", {"documented"}):
+                self.assertEqual(HfArgumentParser().parse_args_into_dataclasses(), ("parsed",))
+                self.assertEqual(HfArgumentParser().parse_args_into_dataclasses(return_remaining_strings=True), ("parsed", ["--what", "1"]))
+        self.assertEqual([call.args[1] for call in replaced.call_args_list], ["--what"])
+
+    def test_none_is_no_tracker(self, _):
+        class TrainingArguments:
+            def __init__(self, report_to="none"):
+                self.report_to = report_to
+
+        TrainingArguments.__module__ = "arguments"
+        releases.watch_arguments(types.SimpleNamespace(__name__="arguments", TrainingArguments=TrainingArguments))
+        self.assertEqual([TrainingArguments(**given).report_to for given in ({}, {"report_to": None}, {"report_to": "wandb"})], ["none", "none", "wandb"])
+
     def test_bits_are_a_configuration(self, _):
         class PreTrainedModel:
             @classmethod

@@ -80,6 +80,12 @@ type Command struct {
 // terminateGrace is the time after which an interrupted command is killed.
 const terminateGrace = 10 * time.Second
 
+// launchers are the modules of programs that may be absent from PATH.
+var launchers = map[string]string{
+	"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.accelerate_cli",
+	"deepspeed": "deepspeed.launcher.runner",
+}
+
 // Run runs the command to its end. A failing command is a result, not an error. The error is about the environment, and
 // means bad input if the program does not exist.
 func Run(ctx context.Context, c Command) (*Outcome, error) {
@@ -98,6 +104,9 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 		return nil, err
 	}
 	defer server.Close()
+	if _, err := exec.LookPath(c.Args[0]); err != nil && launchers[c.Args[0]] != "" {
+		c.Args = append([]string{"python", "-m", launchers[c.Args[0]]}, c.Args[1:]...)
+	}
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = c.Stdin, c.Stdout, c.Stderr, env
 	runtime.LockOSThread() // KillWithParent goes by it

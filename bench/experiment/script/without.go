@@ -19,8 +19,9 @@ import (
 
 // Without names the kinds of absent files that placeholders replace while a command runs.
 type Without struct {
-	// Weights and Data report whether these kinds are replaced.
-	Weights, Data bool
+	// Weights and Data report whether these kinds are replaced. Documented reports whether a repository documents the
+	// command: options that its parser refuses are dropped, and absent output folders are replaced.
+	Weights, Data, Documented bool
 	// Lengths are the token counts of generated texts, used in turn for the samples; empty for the script's own limit.
 	Lengths []int64
 	// Shapes is a JSON file with the shapes of generated data, see [CheckShapes]; empty for none.
@@ -52,6 +53,7 @@ func (w Without) environment(r *hookFolder, env []string) ([]string, error) {
 	var kinds phrase.List
 	kinds.If(w.Weights, "weights")
 	kinds.If(w.Data, "data")
+	kinds.If(w.Documented, "documented")
 	text, err := json.Marshal(hfconfig.Named())
 	if err == nil {
 		err = os.WriteFile(r.path("configs.json"), text, 0o600)

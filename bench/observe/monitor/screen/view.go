@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/internal/printable"
 )
@@ -67,10 +68,7 @@ const keys = `
 
 // View returns the text of the screen, for [tea.Model].
 func (m Model) View() tea.View {
-	lines := []string{m.title()}
-	for i := range m.round.Samples {
-		lines = append(lines, m.gpuLine(i))
-	}
+	lines := append([]string{m.title()}, lists.Make(len(m.round.Samples), m.gpuLine)...)
 	notices := m.notices[max(0, len(m.notices)-3):]
 	switch {
 	case m.keys:

@@ -16,7 +16,8 @@ Environment variables are the settings:
     VPROF_STUBS      folder with the stubs of NVIDIA's libraries
     VPROF_ACTIVATION_BUDGET  share of activations that compiled code keeps for backward
     VPROF_TRITON     set to compile the Triton kernels of torch.compile
-    VPROF_WITHOUT    "weights", "data" or both with a comma: absent files of these kinds get placeholders
+    VPROF_WITHOUT    "weights", "data", "documented" with commas: absent files of these kinds get placeholders; the command
+                     is one that a repository documents
     VPROF_LENGTHS    lengths of texts in tokens, with commas; VPROF_SHAPES a file with the shapes of data
     VPROF_FETCH      folder for configurations and headers downloaded from the hub
 """

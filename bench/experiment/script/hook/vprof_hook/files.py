@@ -5,6 +5,7 @@ under its own name through torch.load, open, os.stat or a listing of /data.
 """
 
 import builtins
+import errno
 import functools
 import io
 import os
@@ -31,6 +32,7 @@ absent_list = None  # the same for a list of samples, which scripts check with o
 absent_folder = None  # function set by folders.py: fills the mirror of an absent folder and reports whether it did
 placed = set()  # absent folders whose mirrors were filled
 made = set()  # folders that this process has created
+makes_folders = False  # whether absent folders of results are made: the command is a documented one
 told = set()  # redirected files that were reported to vprof
 
 
@@ -70,7 +72,7 @@ def path_to_list(path):
 def path_to_write(path, copied=False):
     """Returns the path to write a file to. With copied, the file's existing contents are copied there first."""
     folder = os.path.dirname(os.path.abspath(os.fspath(path)))
-    if not os.path.isdir(folder):
+    if not os.path.isdir(folder) and not place(folder):
         return path  # the write fails as it would without vprof
     other = mirror(path)
     os.makedirs(os.path.dirname(other), exist_ok=True)
@@ -81,6 +83,23 @@ def path_to_write(path, copied=False):
         if not cached(folder):  # temporary files are not reported
             events.send("diverted", path=os.path.abspath(os.fspath(path)))
     return other
+
+
+def is_absent(folder):
+    """Reports whether a folder of results is absent and may be made."""
+    return makes_folders and not os.path.isdir(folder)
+
+
+def place(folder):
+    """Makes the mirror of an absent folder of results, which the user has by another name, and reports whether it did."""
+    folder = os.path.abspath(os.fspath(folder))
+    if not makes_folders or cached(folder):
+        return False
+    os.makedirs(mirror(folder), exist_ok=True)
+    made.add(folder)
+    placed.add(folder)
+    events.send("replaced", kind="setting", path=folder, by="a temporary folder, as it is absent")
+    return True
 
 
 def exists(path):
@@ -137,7 +156,7 @@ def opened(file, mode="r", *args, **kwargs):
     """Replaces open: opens the redirected file."""
     if named(file):
         if set(mode) & set("wax+"):
-            if not os.path.isdir(file) and (os.path.lexists(mirror(file)) or is_redirected(file)):  # TemporaryFile opens its folder
+            if not os.path.isdir(file) and (os.path.lexists(mirror(file)) or is_redirected(file) or is_absent(os.path.dirname(os.path.abspath(file)))):  # TemporaryFile opens its folder
                 file = path_to_write(file, copied=not set(mode) & set("wx"))
         else:
             file = absent_rows and absent_rows(path_to_read(file)) or path_to_read(file)
@@ -246,7 +265,12 @@ def make(path):
 
 @functools.wraps(os.mkdir)
 def making(path, *args, **kwargs):
-    real_mkdir(path, *args, **kwargs)
+    try:
+        real_mkdir(path, *args, **kwargs)
+    except OSError as error:
+        above = named(path) and os.path.dirname(os.path.abspath(os.fspath(path)))
+        if not above or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS) and above not in placed or exists(path) or not place(path):
+            raise
     if named(path) and not kwargs.get("dir_fd"):
         make(path)
 

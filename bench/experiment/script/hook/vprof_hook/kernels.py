@@ -28,7 +28,7 @@ class Finder:
     def find_spec(self, name, path=None, target=None):
         if path is not None or name not in PACKAGES or not asked(name):
             return None
-        folder = events.folder("hook", "kernels")
+        folder = events.folder("hook", "vprof_kernels")
         by = "a placeholder that allocates as version %s documents" % VERSIONS[name] if name in VERSIONS else "a placeholder with one rank"
         placeholders.replaced("kernel" if name in VERSIONS else "package", name, by)
         if folder not in sys.path:

@@ -43,6 +43,8 @@ def watch_argparse(module):
         for name, default in defaults.items():
             if getattr(found[0], name, None) is default:
                 note(name, default)
+        if "documented" in placeholders.ASKED and sys._getframe(1).f_code.co_name == "parse_args":  # which allows no others
+            found = found[0], leave_out(found[1])
         values.update(vars(found[0]))
         send([describe(module, action, found[0]) for action in self._actions if action.option_strings])
         return found
@@ -79,6 +81,14 @@ def value_of(action):
 
 def note(name, value):
     placeholders.replaced("setting", name, "%s, as the command does not state it" % (value,))
+
+
+def leave_out(words):
+    """Reports the words of a documented command which its parser does not know, and returns none."""
+    for word in words:
+        if word.startswith("-") or word is words[0]:
+            placeholders.replaced("setting", word.split("=")[0], "left out, as the script does not take this option")
+    return []
 
 
 def launches(frame):

@@ -48,7 +48,7 @@ class Part:
     __subclasscheck__ = __instancecheck__
 
     def __mro_entries__(self, _):
-        return (type(self.vprof_path.rpartition(".")[2], (), {"__new__": lambda cls, *_, **__: self()}),)
+        return (type(self.vprof_path.rpartition(".")[2], (), {"__new__": lambda cls, *_, **__: self(), "vprof_path": self.vprof_path}),)
 
     def __call__(self, *_, **__):
         self.refuse(self.vprof_path.split(".")[0])

@@ -15,9 +15,10 @@ import sys
 import threading
 import weakref
 
-from . import events, memory
+from . import events, files, memory
 
-# The kinds of absent files that get placeholders: "weights", "data".
+# The kinds of absent files that get placeholders: "weights", "data"; and "documented", if the command is one that a
+# repository documents: options that its parser refuses are left out, and absent folders of results are made.
 ASKED = frozenset(filter(None, os.environ.get("VPROF_WITHOUT", "").split(",")))
 
 # A tensor without values is mapped from this size in bytes; a smaller one holds zeros.
@@ -207,6 +208,7 @@ def start(torch):
     """Called when torch was imported."""
     global lazy
     lazy = Lazy(torch)
+    files.makes_folders = "documented" in ASKED
 
 
 # Files.

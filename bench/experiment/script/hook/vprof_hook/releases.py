@@ -7,7 +7,7 @@ import inspect
 import json
 import sys
 
-from . import memory, placeholders
+from . import memory, options, placeholders
 
 # Arguments of transformers.TrainingArguments until release 5, and their present names.
 TRAINING = {
@@ -79,6 +79,20 @@ def watch_arguments(module):
     for cls in list(vars(module).values()):
         if isinstance(cls, type) and cls.__module__ == module.__name__ and cls.__name__.endswith(("TrainingArguments", "SFTConfig")):
             taking(cls, lambda name, value: {"max_length": value} if name == "max_seq_length" else training_argument(name, value))
+            without_trackers(cls)
+
+
+def without_trackers(cls):
+    """Reads None as no tracker in the arguments of a trainer, as releases of transformers before 5 did not refuse it."""
+    real = cls.__init__
+
+    @functools.wraps(real)
+    def init(self, *args, **kwargs):
+        if "report_to" in kwargs and kwargs["report_to"] is None:
+            kwargs["report_to"] = "none"
+        real(self, *args, **kwargs)
+
+    cls.__init__ = init
 
 
 def watch_parser(module):
@@ -89,7 +103,11 @@ def watch_parser(module):
     def wrapped(self, args=None, *rest, **kwargs):
         if args is None:
             sys.argv[1:] = translated(sys.argv[1:], set(self._option_string_actions))
-        return parse(self, args, *rest, **kwargs)
+        if args is not None or rest or kwargs.get("return_remaining_strings") or "documented" not in placeholders.ASKED:
+            return parse(self, args, *rest, **kwargs)
+        *found, others = parse(self, args, return_remaining_strings=True, **kwargs)
+        options.leave_out(others)
+        return tuple(found)
 
     module.HfArgumentParser.parse_args_into_dataclasses = wrapped
 

@@ -12,7 +12,8 @@ import types
 from . import memory, placeholders
 
 # Trackers that get a placeholder if the user's own source imports one that is not installed.
-TRACKERS = {"wandb", "tensorboardX", "mlflow", "comet_ml", "neptune", "swanlab", "clearml", "aim", "trackio", "dvclive", "torch.utils.tensorboard"}
+TRACKERS = {"wandb", "tensorboardX", "mlflow", "comet_ml", "neptune", "swanlab", "clearml", "aim", "trackio", "dvclive", "torch.utils.tensorboard",
+            "tensorboard_logger", "visdom", "dllogger", "livelossplot", "codecarbon", "labml", "polyaxon", "azureml", "pytorch_logger", "logx"}
 
 
 class Nothing:

@@ -22,3 +22,6 @@ def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, *args, **kwarg
 
 def flash_attn_varlen_kvpacked_func(q, kv, *args, **kwargs):
     return flash_attn_varlen_func(q, *kv.unbind(1), *args, **kwargs)
+
+
+from . import flash_attn_interface  # noqa: E402, F401
