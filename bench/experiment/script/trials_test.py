@@ -13,10 +13,13 @@ from vprof_hook import trials
 
 
 class Tensor:
-    is_cuda, grad_fn, grad, shape = True, None, None, (4,)
+    is_cuda, grad_fn, grad, shape, layout = True, None, None, (4,), "strided"
 
     def untyped_storage(self):
         return types.SimpleNamespace(data_ptr=lambda: id(self), nbytes=lambda: 16)
+
+    def numel(self):
+        return 4
 
 
 class Module:
@@ -25,13 +28,13 @@ class Module:
 
 class LookTest(unittest.TestCase):
     def setUp(self):
-        torch = types.SimpleNamespace(Tensor=Tensor, nn=types.SimpleNamespace(Module=Module))
+        torch = types.SimpleNamespace(Tensor=Tensor, strided="strided", nn=types.SimpleNamespace(Module=Module))
         self.trained = [Tensor(), Tensor()]
         optimizer = mock.Mock(param_groups=[{"params": self.trained}], state={})
         self.growth = types.SimpleNamespace(found=lambda: False, holder=("kept", "main"), bound=3)
-        memory = types.SimpleNamespace(top=lambda: self.top)
+        memory = types.SimpleNamespace(top=lambda: self.top, allocated=lambda: self.allocated)
         self.trials = trials.Trials(types.SimpleNamespace(torch=torch, counts={optimizer: 3}, growth=self.growth, memory=memory))
-        self.top = 100
+        self.top, self.allocated = 100, 64
 
     def look(self):
         with mock.patch.object(trials.holders, "Path", lambda *_: mock.Mock(text=lambda: "best of main")):
@@ -42,7 +45,9 @@ class LookTest(unittest.TestCase):
         self.assertEqual({}, self.look())
         copy = [Tensor(), Tensor()]
         self.assertEqual({}, self.look(), "the peak has not risen")
-        self.top = 200
+        self.top, self.allocated = 150, 39
+        self.assertEqual({}, self.look(), "no room for a copy")
+        self.top, self.allocated = 200, 64
         self.assertEqual([32], list(self.look().values()))
         self.assertIn("best of main", next(iter(self.trials.copies)))
         gone = weakref.ref(copy[0])

@@ -344,11 +344,16 @@ class Trials:
         """Returns the bytes of copies of the trained parameters that are not trained, by description: averages, target
         networks, reference models, checkpoints.
         """
-        torch = self.torch
-        trained = collections.Counter(tuple(p.shape) for p in self.trained() if p.is_cuda)
-        own = {id(p) for p in self.trained()} | {id(s) for o in self.watch.counts for state in o.state.values() if isinstance(state, dict) for s in state.values()}
-        own |= {id(p.grad) for p in self.trained()}
-        own_storages = {p.untyped_storage().data_ptr() for p in self.trained()}
+        torch, parameters = self.torch, [p for p in self.trained() if p.is_cuda]
+        states = [s for o in self.watch.counts for state in o.state.values() if isinstance(state, dict) for s in state.values()]
+        trained = collections.Counter(tuple(p.shape) for p in parameters)
+        held = [t for t in (*parameters, *(p.grad for p in parameters), *states) if isinstance(t, torch.Tensor)]
+        sizes = [getattr(t, "_local_tensor", t).untyped_storage() for t in held if holders.is_strided(torch, t)]
+        sizes = {s.data_ptr(): s.nbytes() for s in sizes}
+        # A copy takes at least a byte for each value. The search of all objects takes longer than some steps.
+        if self.watch.memory.allocated() < sum(sizes.values()) + sum(getattr(p, "_local_tensor", p).numel() for p in parameters):
+            return {}
+        own, own_storages = {id(t) for t in held}, {p.untyped_storage().data_ptr() for p in parameters}
         sets = [(m, type(m).__name__, list(m.parameters())) for m in self.modules()]
         for thing in gc.get_objects():
             # The list itself would be a cycle, which keeps tensors alive.

@@ -161,7 +161,8 @@ class Host:
         return self.result(op, kernel, finite=True)
 
     def change(self, op, kernel):
-        tensors, overwrites = tensors_of(op), op.__name__.partition(".")[0] in OVERWRITES
+        name = op.__name__.partition(".")[0]
+        tensors, overwrites, zeroes = tensors_of(op), name in OVERWRITES, name == "zero_"
 
         def run(keys, *args, **kwargs):
             args = self.lifted(args, tensors)
@@ -176,8 +177,11 @@ class Host:
                 self.guess_rest(out)
                 known = min(known, max(self.known(out), SOME))
             if self.is_small(out, args, known):
-                self.blank(out)
-                self.computed(op, args, kwargs)
+                if zeroes and whole:
+                    self.zero(out.untyped_storage())
+                else:
+                    self.blank(out)
+                    self.computed(op, args, kwargs)
             else:
                 known = self.copied(out, args, whole)
             self.mark(out, known)
@@ -489,14 +493,18 @@ class Host:
         """Zeroes a tensor's memory before its first write."""
         storage = out.untyped_storage()
         if not self.is_written(out) and not self.in_backward():
-            ctypes.memset(storage.data_ptr(), 0, min(storage.nbytes(), 4 * MOST))
+            self.zero(storage)
             storage.vprof = NOTHING
+
+    def zero(self, storage):
+        """Zeroes a storage. The stub returns its pages to the host, so that zeros take no host memory."""
+        self.library.cudaMemset(storage.data_ptr(), 0, storage.nbytes())
 
     def clear(self, out):
         """Zeroes integers that were not computed: stale memory would be an invalid index or length."""
         for t in self.tensors((out,)):
             if t.is_cuda and t.dtype in self.whole and t.numel() * t.element_size() == t.untyped_storage().nbytes():
-                self.library.cudaMemset(t.data_ptr(), 0, t.untyped_storage().nbytes())
+                self.zero(t.untyped_storage())
 
     # Computing.
 
