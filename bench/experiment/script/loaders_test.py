@@ -7,7 +7,7 @@ import types
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
-from vprof_hook import loaders
+from vprof_hook import growth, loaders
 
 
 class Absent:
@@ -34,6 +34,33 @@ class ScanTest(unittest.TestCase):
 
     def test_one_batch_may_be_first_by_all(self):
         self.assertEqual([[7, 7]], self.longest([2, 3, 7, 7], 2))
+
+
+class Tensor(Absent):
+    is_cuda = False
+
+    def __init__(self, length):
+        self.shape = (length,)
+
+    def numel(self):
+        return self.shape[0]
+
+
+class GrowthTest(unittest.TestCase):
+    def test_batches_that_are_larger_each_time_are_counted(self):
+        longest = loaders.Longest(torch, types.SimpleNamespace(ended=False, phases=["forward"]))
+        counts = []
+        for length in (3, 5, 6, 7, 7, 8):
+            longest.note(Tensor(length))
+            counts.append(longest.rises)
+        self.assertEqual([1, 2, 3, 4, 0, 1], counts)
+
+    def test_equal_changes_are_growth_unless_they_are_not_judged(self):
+        for judge in True, False:
+            grown = growth.Growth()
+            for step in range(1, 2 + growth.STEADY):
+                grown.note(step, (100 * step, 5), judge)
+            self.assertEqual(judge, grown.found())
 
 
 if __name__ == "__main__":

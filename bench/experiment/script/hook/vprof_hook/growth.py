@@ -27,9 +27,9 @@ class Growth:
         self.bound = 0  # the step after which the holder grows no more, zero if it has no limit
         self.left = False  # whether UNEVEN steps in a row left more allocations than before
 
-    def note(self, step, allocated):
+    def note(self, step, allocated, judge=True):
         """Records (bytes, allocations) at the end of a step, numbered from 1. A second call for a step replaces the
-        values.
+        values. judge tells whether equal changes now mean growth.
         """
         for values, value in (self.ends, allocated), (self.times, events.now()):
             del values[max(step - 1, 0):]
@@ -37,7 +37,7 @@ class Growth:
         changes = self.changes(0)
         if self.each and changes[-1] <= -2 * self.each:
             self.epoch = self.epoch or step - 1
-        if not self.each:
+        if judge and not self.each:
             self.each, self.row = steady(changes)
 
     def conclude(self):

@@ -36,6 +36,8 @@ class Longest:
         self.kept = None  # a copy of the largest batch, for trials
         self.waiting = []  # longest batches that were not trained on yet
         self.given = 0  # number of training batches loaded
+        self.last = self.rises = 0  # elements of the last one, and the number of last ones each larger than the one before
+        self.known = False  # whether the sizes of all samples were read
         self.handed = None  # the step at which the last longest batch was returned
         self.began = 0  # the step at which the search began
 
@@ -111,6 +113,7 @@ class Longest:
         if self.watch.ended or "evaluation" in self.watch.phases:
             return batch
         self.given += 1
+        self.last, self.rises = size, self.rises + 1 if size > self.last else 0
         self.row = max(self.row, math.prod(shape[1:]))
         if size > self.largest:
             self.largest, self.shape = size, shape
@@ -125,6 +128,7 @@ class Longest:
         try:
             scan = Scan(self.torch, loader, began + self.seconds)
             batches, why = scan.longest(), scan.why
+            self.known = not why and bool(scan.samples)
             for indices in batches:
                 batch = scan.load(indices)
                 if self.is_larger(*shape_of(self.torch, batch)):

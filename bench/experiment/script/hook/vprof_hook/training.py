@@ -191,7 +191,9 @@ class Watch:
         """Records allocated bytes and allocations at the end of a step. If they grow, searches for the object that
         holds them.
         """
-        self.growth.note(step, self.memory.in_use())
+        # Batches that are larger each time make memory rise only until the largest one, which is trained on.
+        longer = self.longest.known and self.longest.rises > growth.STEADY
+        self.growth.note(step, self.memory.in_use(), judge=not longer)
         if step == self.wanted:
             self.closing.measure(sys._getframe(2))
         if step >= self.wanted > 0 and self.counts:
