@@ -147,7 +147,7 @@ func (h help) wrapParagraphs(text string) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// example returns the examples of a command, or the first ones.
+// example returns the examples of a command: all, or in short help the first ones.
 func (h help) example(cmd *cobra.Command) string {
 	text := strings.Trim(cmd.Example, "\n")
 	if h.all {

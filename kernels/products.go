@@ -38,8 +38,8 @@ func productScale(depth int64) float64 { return 1 / math.Sqrt(float64(max(depth,
 
 func roundDown(a, unit int64) int64 { return a / unit * unit }
 
-// multiply adds launches for an m by n product of depth k of inputs a and b into the longest output. If the output has
-// another size, the product has the output's size and as many operations. Rows of inputs of other sizes overlap.
+// multiply adds launches for an m by n product of depth k of the inputs with indices a and b into the longest output.
+// If the output has another size, so has the product, with as many operations. Rows of inputs of other sizes overlap.
 func (p *launchPlan) multiply(a, b int, m, n, k, batch int64) {
 	w := largestRange(p.writes)
 	out := p.elements(p.writes[w]) / max(batch, 1)

@@ -394,7 +394,7 @@ func (d *Judgement) KernelLoad(ctx context.Context) (steptime.Load, error) {
 		t = l.Setup.Trial(d.judge.GPU, d.Batch)
 	}
 	t.Replay, t.Timed = step.ReplayOptions{
-		OmitSavedBuffers: true, NominalMemory: true,
+		OmitUnperturbedRun: true, NominalMemory: true,
 		TrainingOnly: true,
 	}, []device.GPU{d.judge.GPU}
 	r, err := l.Setup.Try(ctx, t)

@@ -72,7 +72,7 @@ type Script struct {
 	// GPUs is the number of ranks of which Rank was run; absent for one.
 	GPUs int `json:"gpus,omitempty"`
 	Rank int `json:"rank,omitempty"`
-	// Elsewhere are the other GPUs that the same process used; all other values are for GPU, the fullest.
+	// GPU is the GPU of all other values, the fullest. OtherGPUs are the other ones that the same process used.
 	GPU       int              `json:"gpu,omitempty"`
 	OtherGPUs []OtherGPUMemory `json:"elsewhere,omitempty"`
 }

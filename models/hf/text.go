@@ -69,8 +69,8 @@ type ExpertParallelism struct {
 	Ranks int64
 	// AllToAll sends each token once for each of its experts by all-to-all ([models.TorchExperts]) instead of DeepEP.
 	AllToAll bool
-	// Load is the number of tokens that reach the rank, relative to evenly chosen experts: at least 1, at most the
-	// number of its group's ranks.
+	// Load is the number of tokens that the rank's experts process, divided by the number if all experts were chosen
+	// equally often: from 1 to the number of ranks in the group.
 	Load float64
 	// Tensor is the number of ranks that shard linear layers by transformers' plan and process the same tokens; zero
 	// means none. With shared experts each of them sends its part of the tokens; otherwise each has a part of every

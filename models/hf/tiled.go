@@ -102,7 +102,7 @@ func (b *tiledBackward) run(n int64, saved *tensor) *tensor {
 	return dx
 }
 
-// tile runs one iteration of the loop; dx is the part of the gradient of x that begins at from.
+// tile records one iteration of the loop over tiles; dx is the part of the gradient of x that begins at row from.
 func (b *tiledBackward) tile(x, dx *tensor, from int64) {
 	f, t := b.f, b.f.Tape()
 	x.Leaf().AccumulateInto(dx)

@@ -25,8 +25,8 @@ type reader struct {
 	// used holds the keys that were read, with their values in the file.
 	used map[string]json.RawMessage
 	err  *input.FormatError
-	// in is the key of this configuration within the configuration of up, which records the errors. under are the
-	// configurations nested in this one.
+	// in is the key of this configuration in the enclosing one, whose reader (up) records the errors. under holds the
+	// readers of the configurations nested in this one.
 	in    string
 	up    *reader
 	under map[string]*reader

@@ -57,7 +57,7 @@ func describeNode(n *export.Node) string {
 // outputLayerSearch is the state of a search for a program's output layer.
 type outputLayerSearch struct {
 	p *export.Program
-	// producer is the node that computes a value; -1 for inputs. takers are the nodes that use a value, except checks.
+	// producer is the node that computes a value; -1 for inputs. users are the nodes that use a value, except checks.
 	producer []int
 	users    [][]int
 	found    outputLayer

@@ -133,8 +133,8 @@ func setupKey(o ObservedRun) models.CaseKey {
 	return k.Key()
 }
 
-// observe replays the step of every run and returns the observations. times holds the timed steps, by whether synthetic
-// kernels ran; the estimate is the plan's without calibration.
+// observe replays the step of every run and returns the observations. It also returns the timed steps, by whether
+// synthetic kernels ran, and the coefficients of a plan without calibration.
 func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation,
 	map[bool][]calibrate.TimedStep, planner.Coefficients, error,
 ) {

@@ -89,7 +89,7 @@ func (s *Setup) AddSpread(ctx context.Context, r *Result) error {
 			s.model.Name, r.trial.Batch, bytesize.Format(unlimitedMemory))
 	}
 	how := r.trial.Replay
-	how.OmitSavedBuffers, how.NominalMemory = true, false
+	how.OmitUnperturbedRun, how.NominalMemory = true, false
 	perturbed, err := s.Try(ctx, r.ReplayTrial(how))
 	if err == nil {
 		r.Spread, r.Reordered = perturbed.Spread, perturbed.Reordered
@@ -218,7 +218,7 @@ func (s *Setup) Spill(ctx context.Context, gpu device.GPU, r *Result) (*report.S
 		return nil, nil
 	}
 	t := r.ReplayTrial(ReplayOptions{
-		Spill: true, OtherProcessBytes: s.otherProcessBytes, OmitSavedBuffers: true,
+		Spill: true, OtherProcessBytes: s.otherProcessBytes, OmitUnperturbedRun: true,
 		NominalMemory: true, TrainingOnly: true,
 	})
 	t.GPU, t.Timed = gpu, []device.GPU{gpu}

@@ -177,7 +177,7 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 		gpu, conf = WithUnlimitedMemory(gpu), t.unlimitedAllocator()
 	}
 	var err error
-	if run := t.simulation; !t.Replay.OmitSavedBuffers {
+	if run := t.simulation; !t.Replay.OmitUnperturbedRun {
 		whole := !t.Replay.TrainingOnly && t.recording.Validation > 0
 		if run == nil || whole || t.Replay.StopAtLimit || t.Replay.Expandable {
 			run, err = Simulate(ctx, p, gpu, conf, t.Replay.OtherProcessBytes)

@@ -112,7 +112,7 @@ func (x *CachedExecutor) Try(ctx context.Context, t Trial) (_ *Result, err error
 func (x *CachedExecutor) stepsFor(t Trial) *sharedSteps {
 	// With many micro-batches, [Trial.Record] records more of them if GPUs are timed.
 	whole := len(t.Timed) > 0 && t.setup.c.Accumulate > MaxMicroBatches
-	t.GPU, t.Replay, t.Timed = device.GPU{}, ReplayOptions{OmitSavedBuffers: whole}, nil
+	t.GPU, t.Replay, t.Timed = device.GPU{}, ReplayOptions{OmitUnperturbedRun: whole}, nil
 	key := t.Key()
 	x.mu.Lock()
 	defer x.mu.Unlock()

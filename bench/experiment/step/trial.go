@@ -60,8 +60,8 @@ type ReplayOptions struct {
 	Expandable bool `json:"expandable,omitempty"`
 	// NominalMemory leaves out the perturbed replays, so [Result.Spread] is empty.
 	NominalMemory bool `json:"nominal,omitempty"`
-	// OmitSavedBuffers leaves out the unperturbed replay, so [Result.Run] is nil.
-	OmitSavedBuffers bool `json:"omit,omitempty"`
+	// OmitUnperturbedRun leaves out the unperturbed replay, so [Result.Run] is nil.
+	OmitUnperturbedRun bool `json:"omit,omitempty"`
 	// Spill requests [Result.Spill].
 	Spill bool `json:"spill,omitempty"`
 	// Device is the name of the executor's device to replay on, with the device's memory and a kernel for every

@@ -33,7 +33,7 @@ func TestAKeyIsOfAllThatATrialSays(t *testing.T) {
 		func(t *step.Trial) { t.Replay.OtherProcessBytes = 1 },
 		func(t *step.Trial) { t.Replay.TrainingOnly = true },
 		func(t *step.Trial) { t.Replay.Expandable = true },
-		func(t *step.Trial) { t.Replay.OmitSavedBuffers = true },
+		func(t *step.Trial) { t.Replay.OmitUnperturbedRun = true },
 		func(t *step.Trial) { t.Replay.Device = "cuda:0" },
 		func(t *step.Trial) { t.Replay.WarmUp = 1 },
 		func(t *step.Trial) { t.Replay.Repeat = 1 },
@@ -97,7 +97,7 @@ func TestATrialWithoutReplayHasWhatTheRecordingTells(t *testing.T) {
 	trial := setup.Trial(steptest.Card(600), 8)
 	whole, err := setup.Try(t.Context(), trial)
 	require.NoError(t, err)
-	trial.Replay.OmitSavedBuffers = true
+	trial.Replay.OmitUnperturbedRun = true
 	r, err := setup.Try(t.Context(), trial)
 	require.NoError(t, err)
 	require.Nil(t, r.Run)

@@ -13,8 +13,8 @@ func needs() *rapid.Generator[Need] {
 		n := Need{
 			Processes:         rapid.IntRange(1, 8).Draw(t, "processes"),
 			WorkersPerProcess: rapid.IntRange(0, 16).Draw(t, "workers"),
-			Saving:            bytes("saving"), Weights: bytes("weights"), Gradients: bytes("gradients"), State: bytes("state"),
-			Rounding: bytes("rounding"), Activations: bytes("activations"), Managed: bytes("managed"),
+			Saving:            bytes("saving"), Weights: bytes("weights"), Gradients: bytes("gradients"),
+			State: bytes("state"), Rounding: bytes("rounding"), Activations: bytes("activations"), Managed: bytes("managed"),
 			Batch: bytes("batch"), Memory: bytes("memory"),
 		}
 		n.Pinned = n.Activations + bytes("pinned")
