@@ -125,7 +125,8 @@ func newTimeContext(channels, hidden int64, kind contextKind) *timeContext {
 		b.Context = nn.NewSequential(newConvPosition(hidden, 59), newAttentionLayer(hidden, 2*hidden))
 		return b
 	}
-	layers := lists.Map([]int64{7, 19, 31, 59}, func(k int64) trace.Module { return newNextBlock(hidden, []int64{k}, 1) })
+	block := func(k int64) trace.Module { return newNextBlock(hidden, []int64{k}, 1) }
+	layers := lists.Map([]int64{7, 19, 31, 59}, block)
 	b.Context = nn.NewSequential(append(layers, newAttentionLayer(hidden, hidden))...)
 	return b
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/vprof/vprof/profiler/device/stubs"
 )
 
-//go:embed hook/*.py hook/vprof_hook/*.py hook/bin hook/vprof_kernels hook/vprof_kernels/*/*.py hook/vprof_kernels/*/*/*.py
+//go:embed hook/*.py hook/vprof_hook/*.py hook/bin
+//go:embed hook/vprof_kernels hook/vprof_kernels/*/*.py hook/vprof_kernels/*/*/*.py
 var hook embed.FS
 
 // Hook returns the Python code of the hook, which runs in the user's process: the contents of all its files, joined.
