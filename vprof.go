@@ -20,8 +20,8 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// A Request describes what is trained, and on which GPU. What is zero is the model's or its configuration's own. As
-// JSON it is a request that "vprof plan --json-request" reads.
+// A Request describes what is trained, and on which GPU. Zero fields are left to the model or its configuration. Its
+// JSON is a request of "vprof plan --json-request".
 type Request struct {
 	// Model is a name ("gpt2"; "vprof models" lists them), a file of torch.export ("model.pt2"), or "hf:" with a name
 	// or a config.json of transformers.

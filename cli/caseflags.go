@@ -58,7 +58,7 @@ type fieldFlag struct {
 	patch models.Patch
 }
 
-// String implements pflag.Value.
+// String returns the text of the flag's value, for [pflag.Value].
 func (f *fieldFlag) String() string {
 	if f.field == nil {
 		return ""
@@ -66,7 +66,7 @@ func (f *fieldFlag) String() string {
 	return f.patch[f.field.Name].Text
 }
 
-// Set implements pflag.Value. An empty text is left to [emptyFlag].
+// Set parses the text of the field, for [pflag.Value]. An empty text is left to [emptyFlag].
 func (f *fieldFlag) Set(text string) error {
 	if strings.TrimSpace(text) == "" {
 		delete(f.patch, f.field.Name)
@@ -84,7 +84,7 @@ func (f *fieldFlag) Set(text string) error {
 	return err
 }
 
-// Type implements pflag.Value.
+// Type returns the kind of value that help shows, for [pflag.Value].
 func (f *fieldFlag) Type() string {
 	if strings.Contains(f.field.Usage, "`") {
 		return "text"

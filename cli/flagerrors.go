@@ -146,7 +146,7 @@ type setOnceFlag struct {
 	set    bool
 }
 
-// String implements pflag.Value.
+// String returns the text of the flag's value, for [pflag.Value].
 func (o *setOnceFlag) String() string {
 	if o.target == nil {
 		return ""
@@ -154,7 +154,7 @@ func (o *setOnceFlag) String() string {
 	return *o.target
 }
 
-// Set implements pflag.Value.
+// Set sets the flag's value, for [pflag.Value].
 func (o *setOnceFlag) Set(s string) error {
 	if o.set && s != *o.target {
 		return fmt.Errorf("given twice; the first value was %q", *o.target)
@@ -163,5 +163,5 @@ func (o *setOnceFlag) Set(s string) error {
 	return nil
 }
 
-// Type implements pflag.Value.
+// Type returns the kind of value that help shows, for [pflag.Value].
 func (*setOnceFlag) Type() string { return "string" }

@@ -118,13 +118,13 @@ type stackFlag struct {
 	parsedStack
 }
 
-// String implements pflag.Value.
+// String returns the text of the flag's value, for [pflag.Value].
 func (f *stackFlag) String() string { return f.value }
 
-// Type implements pflag.Value.
+// Type returns the kind of value that help shows, for [pflag.Value].
 func (f *stackFlag) Type() string { return "text" }
 
-// Set implements pflag.Value.
+// Set parses the value of --stack, for [pflag.Value].
 func (f *stackFlag) Set(value string) (err error) {
 	f.value = value
 	f.parsedStack, err = parseReleases(context.Background(), value)

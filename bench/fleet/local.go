@@ -26,13 +26,13 @@ type Local struct {
 	running map[Task]bool
 }
 
-// Check implements [Engine].
+// Check returns nil, since processes of this machine need nothing else, for [Engine].
 func (*Local) Check(context.Context) error { return nil }
 
-// CanRestart implements [Engine].
+// CanRestart returns false: failed tasks are not restarted, for [Engine].
 func (*Local) CanRestart() bool { return false }
 
-// Start implements [Engine].
+// Start queues tasks, which run as processes of this machine, for [Engine].
 func (l *Local) Start(_ context.Context, b GPUTasks, tasks []int, _ []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -37,7 +37,7 @@ type Local struct {
 	Resumed *report.Report
 }
 
-// Run implements [Executor].
+// Run runs a job on this machine, for [Executor].
 func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error) (*report.Report, error) {
 	if err := j.check(); err != nil {
 		return nil, err

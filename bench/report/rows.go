@@ -171,7 +171,7 @@ func (c Case) textValues() extraValues {
 	return all
 }
 
-// columns returns the columns of its CSV.
+// columns returns the names of the report's CSV columns.
 func (r *Report) columns() string {
 	columns := `model=case_model task=case_task stage=case_stage amp=case_amp weights=case_weights
 		checkpointing=case_checkpointing accumulate=case_accumulate optimizer=case_optimizer lora=case_lora settings

@@ -37,7 +37,7 @@ type Smoke struct {
 	StackRange *StackRange `json:"stack_range,omitempty"`
 	// Safe reports whether every check is within the limit.
 	Safe bool `json:"safe"`
-	// Passed reports whether it is safe and nothing has grown since the baseline: the command's exit code is 0.
+	// Passed reports whether training is safe and nothing has grown since the baseline: the command's exit code is 0.
 	Passed bool `json:"passed"`
 	// Reason is why the case is not safe; absent if it is. Judged is the batch size that is not safe, if all checks of
 	// Batch are within the limit: a smaller one, or the next larger one that was judged.

@@ -55,7 +55,7 @@ type functionCallSite struct {
 	// name is the Function's name; "" if the stack has no such line.
 	name   string
 	caller sourceLine
-	// within is the number of nested calls of functions named forward below that line: the Function's and the modules'.
+	// within is the number of nested calls named forward (the Function's and the modules') below its caller.
 	within int
 }
 

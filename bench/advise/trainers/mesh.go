@@ -44,7 +44,7 @@ func (c *Config) setMesh() error {
 	return nil
 }
 
-// globalBatch is the fact of the number of samples of an optimizer step on all ranks.
+// globalBatch is the name of a fact: the number of samples of an optimizer step on all ranks.
 const globalBatch = "global-batch"
 
 // setAccumulation computes a rank's number of micro-batches from the global batch, if the file sets the number of GPUs.

@@ -16,7 +16,7 @@ import (
 // Recorder is the [Replayer] for models of a registry on simulated GPUs.
 type Recorder struct{ Models *models.Registry }
 
-// Record implements [Replayer].
+// Record records the steps of a case, for [Replayer].
 func (r Recorder) Record(c models.Case, d models.Description, gpu device.GPU, steps int) (Replayable, error) {
 	m, err := r.Models.ModelForCase(c, d)
 	var rec *models.Recording
@@ -42,7 +42,7 @@ type recorded struct {
 	settings allocator.Rules
 }
 
-// Replay implements [Replayable].
+// Replay replays the recorded steps, for [Replayable].
 func (r recorded) Replay(ctx context.Context, allocConf string) (Outcome, error) {
 	conf, err := r.settings.Parse(allocConf)
 	if err != nil {

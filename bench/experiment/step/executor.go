@@ -28,7 +28,7 @@ type Local struct {
 	Device device.Device
 }
 
-// Try implements [Executor].
+// Try runs a trial in this process, for [Executor].
 func (l Local) Try(ctx context.Context, t Trial) (*Result, error) {
 	if err := l.prepare(ctx, &t); err != nil {
 		return nil, err

@@ -93,7 +93,7 @@ type sharedProgram struct {
 	replays map[ReplayOptions]*Result
 }
 
-// Try implements [Executor].
+// Try runs a trial, or returns its remembered result, for [Executor].
 func (x *CachedExecutor) Try(ctx context.Context, t Trial) (_ *Result, err error) {
 	if t.shared == nil && t.recording == nil && t.setup != nil && t.Replay.Device == "" {
 		of := x.stepsFor(t)

@@ -42,7 +42,7 @@ type Trial struct {
 	// executor makes them from the other fields.
 	setup     *Setup
 	recording *models.Recording
-	// simulation is the replay that ended the recording because the cache stopped growing; nil if none did.
+	// simulation is the replay that ended the recording because the allocator's cache stopped growing; nil if none did.
 	simulation *Simulation
 	// shared is the recording's program if several GPUs share it ([CachedExecutor]); else nil.
 	shared *sharedProgram

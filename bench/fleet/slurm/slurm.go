@@ -103,7 +103,7 @@ func (e *Engine) arrays() (map[string]string, error) {
 	return gpus, nil
 }
 
-// Start implements [fleet.Engine].
+// Start submits tasks as a Slurm job array, for [fleet.Engine].
 func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, tasks []int, avoid []string) error {
 	script, err := e.Script(b, tasks, avoid)
 	if err != nil {
@@ -204,7 +204,7 @@ func arraySpec(tasks []int, atOnce int) string {
 	return text
 }
 
-// Active implements [fleet.Engine].
+// Active returns the tasks that Slurm has queued or runs, for [fleet.Engine].
 func (e *Engine) Active(ctx context.Context) (map[fleet.Task]string, error) {
 	gpus, err := e.arrays()
 	if err != nil || len(gpus) == 0 {

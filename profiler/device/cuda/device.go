@@ -211,7 +211,7 @@ func (d *Device) join(errs ...error) error {
 	return errors.Join(errs...)
 }
 
-// failure turns what cu or cudalib returned into a [*CallError].
+// failure converts an error of package cu or cudalib to a [*CallError].
 func failure(call string, bytes int64, err error) error {
 	if err == nil {
 		return nil
