@@ -42,8 +42,7 @@ const requestText = "text"
 // longestRequest is the length limit of a request line, in bytes.
 const longestRequest = 1 << 20
 
-// commandLine returns a request's command line, whose result has a format. It refuses flags that write files or choose
-// output.
+// commandLine returns a request's command line, whose result has a format. It refuses flags of files and output.
 func (r request) commandLine(verb string, flags *pflag.FlagSet, format report.Format) ([]string, error) {
 	args := []string{verb}
 	for _, name := range slices.Sorted(maps.Keys(r)) {

@@ -175,8 +175,7 @@ func (o *captureOptions) recordStepsAt(ctx context.Context, command script.Comma
 	return nil
 }
 
-// compiledStepsFileOf returns the file of compiled steps beside a configuration of transformers; empty for other
-// models.
+// compiledStepsFileOf returns the file of compiled steps beside a configuration of transformers; else empty.
 func compiledStepsFileOf(spec string) string {
 	config, ok := strings.CutPrefix(spec, "hf:")
 	if !ok {

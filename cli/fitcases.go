@@ -178,8 +178,7 @@ func (o *fitOptions) checkSearch() error {
 	return refuseFlags(o.c.flags, "--search seq-len works only on simulated GPUs; leave out --%s", "device", "profile")
 }
 
-// withTrainerCheckpointing sets the trainer's kind of checkpointing in checkpointed cases, and removes impossible
-// cases.
+// withTrainerCheckpointing sets the trainer's kind of checkpointing in checkpointed cases, and drops impossible ones.
 func (o *fitOptions) withTrainerCheckpointing(m models.Model, c models.Case, cases []models.Case) (out []models.Case) {
 	for _, k := range cases {
 		if o.c.trainer != nil && k.Checkpointing && !c.Checkpointing {

@@ -59,8 +59,7 @@ func runInterruptibly(a *app, args []string) exitCode {
 // after which it ends the process.
 var slowCallNotice, hungCallTimeout = 30 * time.Second, 10 * time.Minute
 
-// reportHungCall reports, once, a call of the driver or NVML that does not return, and later exits: nothing else ends
-// it.
+// reportHungCall reports, once, a call of the driver or NVML that hangs, and later exits: nothing else ends it.
 func (a *app) reportHungCall(call string, waited time.Duration) {
 	switch {
 	case waited >= hungCallTimeout:

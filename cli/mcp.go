@@ -136,8 +136,7 @@ func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.R
 // what the protocol adds a result has at most 4 KiB.
 const maxAnswerBytes = 3600
 
-// shortenAnswer returns an answer followed by a message, in at most room bytes. It drops the last lines of a longer
-// answer.
+// shortenAnswer returns an answer followed by a message, in at most room bytes. It drops the last lines of others.
 func shortenAnswer(text, message string, room int) string {
 	if len(message) > room/4 {
 		message = strings.ToValidUTF8(message[:room/4], "") + " ..."

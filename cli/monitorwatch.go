@@ -31,8 +31,7 @@ type watch struct {
 	notices io.Writer
 	sampled bool
 
-	// root is the command's process ID, 0 before it starts; tree holds all descendants ever seen, as of the time in
-	// fresh.
+	// root is the command's process ID, 0 before it starts; tree holds all descendants seen until the time in fresh.
 	root        int
 	descendants []int
 	treeReadAt  time.Time

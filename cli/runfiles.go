@@ -133,8 +133,7 @@ func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profi
 	return p, err
 }
 
-// largestFit returns the largest batch size that fits the first device, else the largest that may fit, else the
-// smallest.
+// largestFit returns the largest batch size that fits the first device, else the largest that may, else the smallest.
 func largestFit(r *report.Report) int {
 	for _, verdict := range []report.Verdict{report.Fits, report.Tight, report.Slow} {
 		best := 0

@@ -201,8 +201,7 @@ func (o *sweepOptions) check() error {
 	return o.out.alsoWrite(o.resume)
 }
 
-// readUnfinishedSweep reads an unfinished sweep from a file; nil if there is no file, or it ends before the first batch
-// size.
+// readUnfinishedSweep reads an unfinished sweep from a file; nil if there is no file, or it has no batch size.
 func readUnfinishedSweep(path string) (*report.Report, error) {
 	file, err := input.OpenFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

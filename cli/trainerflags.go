@@ -242,8 +242,7 @@ func (f *caseFlags) isFixed(flag string) bool {
 	return f.flags.Changed(flag) && !slices.Contains(f.flagsSetByTrainer, flag)
 }
 
-// trainsOnImages reports whether the user sets images, so that the model trains on images; their number does not
-// matter.
+// trainsOnImages reports whether the user sets images, in any number, so that the model trains on them.
 func (f *caseFlags) trainsOnImages() bool {
 	return slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
 		return strings.HasPrefix(pair, "images=") && pair != "images=0"

@@ -112,8 +112,7 @@ func (c Case) Release() (*stack.Stack, error) {
 	return s, err
 }
 
-// Libraries returns the rules of the libraries besides PyTorch. If the PyTorch release is unknown, they are the
-// newest rules.
+// Libraries returns the rules of the libraries besides PyTorch. If PyTorch's release is unknown, they are the newest.
 func (c Case) Libraries() trace.Libraries {
 	s, err := c.Release()
 	if err != nil {
@@ -200,8 +199,7 @@ func (a Autocast) MarshalText() ([]byte, error) { return []byte(a.String()), nil
 // UnmarshalText parses the text that MarshalText returns.
 func (a *Autocast) UnmarshalText(text []byte) error { return unmarshalText(a, text, ParseAutocast) }
 
-// WeightType is the data type of a model's weights: "bf16", "fp16", or [FP32], which flags write "fp32" and files
-// leave out.
+// WeightType is the data type of a model's weights: "bf16", "fp16", or [FP32], "fp32" in flags and absent in files.
 type WeightType string
 
 // FP32 is the default type of weights.
@@ -249,8 +247,7 @@ func (d Description) WithSteps(content []byte) Description {
 	return NewDescription(string(text))
 }
 
-// modelAndSteps returns the model's own definition and the content of its file of steps under torch.compile (nil
-// without one).
+// modelAndSteps returns the model's own definition and the content of its file of steps under torch.compile (or nil).
 func (d Description) modelAndSteps() (model string, steps []byte) {
 	var both compiledDescription
 	if !strings.HasPrefix(d.text, `{"compiled":"`) || json.Unmarshal([]byte(d.text), &both) != nil {
@@ -267,8 +264,7 @@ type Difference struct {
 	// Name is the field's flag, Label its name in tables. A and B are its values in the two cases; empty where the
 	// model decides them.
 	Name, Label, A, B string
-	// Case is the first case after the values of this and all earlier differences have been replaced by the second
-	// case's.
+	// Case is the first case after this and all earlier differences are replaced by the second case's values.
 	Case Case
 }
 

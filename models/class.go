@@ -12,8 +12,7 @@ type LibraryClass struct {
 	Spec string
 	// Inputs are arguments of forward besides the inputs that capture creates, as name=dtype[dim,...].
 	Inputs []string
-	// Size is the height and width of images in pixels, Seq the number of tokens of a text; zero if the model has no
-	// such input.
+	// Size is the height and width of images in pixels, Seq the number of tokens of a text; zero without such an input.
 	Size, Seq int
 }
 

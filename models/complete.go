@@ -42,8 +42,8 @@ func (m Model) Complete(c Case) (Case, error) {
 // checkCase returns an error if the model cannot train a complete case with another batch, rank or micro-batches.
 func (m Model) checkCase(c Case) error {
 	if field := m.firstChangedKey(c); field != "" {
-		return c.FieldError(field, "the steps of a recorded run are what they are; record the run again with this "+
-			"changed (other GPUs and allocator settings need no new recording)")
+		return c.FieldError(field, "vprof cannot change this value of a recorded run; record the run again with the "+
+			"new value (only the GPU and the allocator settings can change without a new recording)")
 	}
 	if err := CheckBatch(c.Batch); err != nil {
 		return c.FieldError("batch", "%v", err)
@@ -90,9 +90,9 @@ const maxAccumulated = 1024
 func CheckBatch(n int) error {
 	switch {
 	case n < 1:
-		return fmt.Errorf("%d is not a batch size; the smallest is 1", n)
+		return fmt.Errorf("batch size %d: need at least 1", n)
 	case n > MaxBatch:
-		return fmt.Errorf("%d is above the largest batch size, %d", n, MaxBatch)
+		return fmt.Errorf("batch size %d is above the largest that vprof accepts, %d", n, MaxBatch)
 	}
 	return nil
 }
@@ -101,10 +101,10 @@ func CheckBatch(n int) error {
 func CheckAccumulate(n int) error {
 	switch {
 	case n < 1:
-		return fmt.Errorf("%d micro-batches: need 1 or more", n)
+		return fmt.Errorf("%d accumulation steps (micro-batches): need at least 1", n)
 	case n > maxAccumulated:
-		return fmt.Errorf("%d micro-batches are too many to record; all after the second allocate the "+
-			"same, so use %d", n, maxAccumulated)
+		return fmt.Errorf("%d accumulation steps (micro-batches) are too many to record; all after the second "+
+			"allocate the same memory, so use %d", n, maxAccumulated)
 	}
 	return nil
 }

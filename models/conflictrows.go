@@ -5,37 +5,41 @@ import "slices"
 // modelConflicts are options that the case's model does not support.
 var modelConflicts = []Conflict{
 	refuse("stage", "a model without the stage", func(k *subject) bool { return !slices.Contains(k.m.Stages, k.Stage) },
-		"there is no stage \"{stage}\"; its stages are {all stages}"),
+		"the model has no freeze stage \"{stage}\"; use one of {all stages}"),
 	refuse("weights", "a model in fp32", func(k *subject) bool { return k.Weights != "" && !k.m.HalfWeights },
-		"this model is planned only with weights in fp32; text models of transformers also with {weights}"),
+		"vprof plans this model only with weights in fp32; leave out --weights (models of transformers, "+
+			"hf:config.json, also accept {weights})"),
 	refuse("task", "a model with one task", func(k *subject) bool { return k.Task != "" && len(k.m.Tasks) == 0 },
-		"this model has one task, which cannot be chosen; models of configurations (hf:config.json) have several"),
+		"the model has one task; leave out --task (models of transformers, hf:config.json, have several)"),
 	refuse("task", "a model without the task",
 		func(k *subject) bool { return k.Task != "" && !slices.Contains(k.m.Tasks, k.Task) },
-		"there is no task \"{task}\"; its tasks are {all tasks}"),
+		"the model has no task \"{task}\"; use one of {all tasks}"),
 	refuse("loss", "a model with its own loss",
 		func(k *subject) bool { return (k.Loss != "" || k.Output != "") && len(k.m.Losses) == 0 },
-		"this model has its own loss, which cannot be chosen, but in language models by --set fused-loss=1, "+
-			"chunked-loss=8 or trl-loss=1; exported models (.pt2) have several"),
+		"the model has its own loss; leave out --loss and its output (language models accept --set fused-loss=1, "+
+			"chunked-loss=8 or trl-loss=1, exported models, .pt2, accept --loss)"),
 	refuse("loss", "a model without the loss",
 		func(k *subject) bool { return k.Loss != "" && !slices.Contains(k.m.Losses, k.Loss) },
-		"there is no loss \"{loss}\"; use {all losses}"),
+		"there is no loss \"{loss}\"; use one of {all losses}"),
 	refuse("freeze", "a model with freeze stages",
 		func(k *subject) bool { return k.Freeze != "" && !k.m.SupportsPatterns },
-		"this model has freeze stages instead: {all stages}"),
+		"this model freezes parameters by stages, not by patterns; use --stage with one of {all stages}"),
 	refuse("checkpoint", "a model with its own checkpointing",
 		func(k *subject) bool { return k.Blocks != "" && !k.m.SupportsPatterns },
-		"the modules that this model recomputes cannot be chosen; in exported models (.pt2) they can"),
+		"the modules that this model recomputes are fixed; leave out --set checkpoint=... (exported models, .pt2, "+
+			"have a choice)"),
 	refuse("lora", "a model without adapters", func(k *subject) bool { return k.LoRA != nil && !k.m.SupportsLoRA },
-		"vprof does not know how to put adapters into this model; it does for models of transformers"),
+		"vprof cannot add adapters to this model, only to models of transformers; leave out --lora, or run your own "+
+			"script with \"vprof run\""),
 }
 
 // optimizerConflicts are optimizers that do not work with a strategy.
 var optimizerConflicts = []Conflict{
 	refuse("optimizer", "strategy but ddp", func(k *subject) bool { return k.opt.LowRank() && k.isSharded() },
-		"{this optimizer} needs whole gradients, on one GPU or under ddp; leave out --strategy, or use another"),
+		"{this optimizer} needs whole gradients, so it works on one GPU or under ddp; use --strategy ddp, or another "+
+			"--optimizer"),
 	refuse("optimizer", "strategy but ddp", func(k *subject) bool { return k.opt.NeedsWholeParams() && k.isSharded() },
-		"vprof supports {this optimizer} only on one GPU and under ddp; leave out --strategy, or use another"),
+		"vprof supports {this optimizer} only on one GPU and under ddp; use --strategy ddp, or another --optimizer"),
 }
 
 // hasOtherObjective reports whether the objective is not next-token prediction. LLaMA-Factory's reward model does not
@@ -49,12 +53,12 @@ func (k *subject) hasOtherObjective() bool {
 var objectiveConflicts = []Conflict{
 	refuse("objective", "a model without objectives",
 		func(k *subject) bool { return !k.Objective.IsZero() && !k.m.Supports.Objective },
-		"preference objectives need a decoder of transformers (hf:config.json); an exported graph contains its own "+
-			"loss"),
+		"preference objectives (dpo, kto, grpo ...) need a decoder of transformers, named by --model hf:config.json; "+
+			"an exported graph (.pt2) contains its own loss"),
 	refuse("objective", "reward:as=llama-factory with task", func(k *subject) bool {
 		return k.Objective.Name == Reward && k.Objective.LikeTrainer == AsLLaMAFactory && k.Task != preferenceTask
 	},
-		"LLaMA-Factory's reward model is a language model with a value head; use --task causal-lm"),
+		"the reward model of LLaMA-Factory is a language model with a value head; use --task causal-lm"),
 	refuse("objective", "reward with task",
 		func(k *subject) bool {
 			return k.hasOtherObjective() && k.Objective.Name == Reward && k.Task != rewardTask
@@ -63,86 +67,100 @@ var objectiveConflicts = []Conflict{
 	refuse("objective", "task", func(k *subject) bool {
 		return k.hasOtherObjective() && k.Objective.Name != Reward && k.Task != preferenceTask
 	},
-		"{this objective} trains a language model; use --task causal-lm"),
+		"the objective {this objective} trains a language model; use --task causal-lm"),
 	refuse("objective", "packed without as=ms-swift", func(k *subject) bool {
 		return k.hasOtherObjective() && k.Objective.Packed && k.Objective.LikeTrainer != AsSwift
 	},
-		"packed: only ms-swift packs pairs into one sequence; add as=ms-swift"),
+		"packed=true: only ms-swift packs pairs of answers into one sequence; add as=ms-swift, or leave out packed"),
 	refuse("objective", "packed with the settings padding, packed", func(k *subject) bool {
 		return k.hasOtherObjective() && k.Objective.Packed && (k.Settings["padding"] > 0 || k.IsSwitchOn("packed"))
 	},
-		"packed pairs have no padding and no mask; leave out padding=1 and packed=1"),
+		"the objective packs pairs of answers into sequences without padding and without a mask; leave out --set "+
+			"padding and --set packed"),
 	refuse("liger", "objective", func(k *subject) bool { return k.hasOtherObjective() && k.Liger },
-		"vprof does not support liger-kernel's preference losses"),
+		"vprof does not support the preference losses of liger-kernel; leave out --liger"),
 	refuse("objective", "a reference model with tp, fsdp1", func(k *subject) bool {
 		return k.hasOtherObjective() && (k.ReferenceModel() || k.Objective.Distills()) && k.isStrategy(TP, FSDP1)
 	},
-		"vprof does not support a reference model under tensor parallelism or fsdp1; train adapters, whose reference "+
-			"is the model itself, or use another strategy"),
+		"vprof does not support an objective's reference model under tensor parallelism (tp) or fsdp1; train "+
+			"adapters (--lora), whose reference is the model itself, or use another --strategy"),
 	refuse("objective", "answers as long as seq-len",
 		func(k *subject) bool {
 			return k.Objective.HasAnswers() &&
 				k.Objective.AnswerTokens() >= k.Settings["seq-len"]
 		},
-		"answers of {answer} tokens leave no room for a prompt in sequences of {seq-len}; use {this "+
-			"objective}:completion=N with less than seq-len"),
+		"answers of {answer} tokens leave no room for a prompt in sequences of {seq-len} tokens; use {this "+
+			"objective}:completion=N with N below {seq-len}, or a larger --seq-len"),
 	refuse("objective", "fused and chunked losses", func(k *subject) bool {
 		return k.hasOtherObjective() &&
 			(k.Settings["chunked-loss"] > 1 || k.IsSwitchOn("fused-loss") || k.IsSwitchOn("linear-cross-entropy"))
 	},
-		"the fused and chunked losses are for the next token; leave them out"),
+		"the settings chunked-loss, fused-loss and linear-cross-entropy are for next-token training, not for the "+
+			"objective {this objective}; leave them out"),
 }
 
 // trainOnlyConflicts are values of train-only and trained-weights that do not work with other options.
 var trainOnlyConflicts = []Conflict{
 	refuse("trained-weights", "types but fp32",
 		func(k *subject) bool { return k.TrainedWeights != "" && k.TrainedWeights != fp32 },
-		"\"{trained-weights}\" is not possible: need fp32; set the type of all weights with --weights"),
+		"trained weights can have only the type fp32, not \"{trained-weights}\"; use --set trained-weights=fp32, or "+
+			"set the type of all weights with --weights"),
 	refuse("trained-weights", "no train-only",
 		func(k *subject) bool { return k.TrainedWeights != "" && k.TrainOnly == "" },
-		"all weights are trained, so set their type with --weights, or freeze some with --train-only"),
+		"all weights are trained, so trained-weights has no effect; set their type with --weights, or freeze some of "+
+			"them with --train-only"),
 	refuse("trained-weights", "strategy but ddp",
 		func(k *subject) bool { return k.TrainedWeights != "" && k.isSharded() },
-		"strategies that shard weights need one type for all weights; leave trained-weights out, or use ddp"),
+		"the strategy {strategy} shards weights and needs one type for all of them; leave out --set trained-weights, "+
+			"or use --strategy ddp"),
 	refuse("train-only", "a model with its own freeze stages",
 		func(k *subject) bool { return k.TrainOnly != "" && k.m.Supports.Loop == "" }, "this model has fixed freeze "+
-			"stages; models of transformers and exported models (.pt2) have a choice of parameters"),
+			"stages; leave out --train-only (models of transformers and exported models, .pt2, have a choice of "+
+			"parameters)"),
 	refuse("train-only", "lora", func(k *subject) bool { return k.TrainOnly != "" && k.LoRA != nil },
-		"adapters freeze all of the model; train further modules with --lora save=..."),
+		"adapters (--lora) freeze all of the model, so --train-only has no effect; name further trained modules with "+
+			"--lora save=NAMES"),
 	refuse("train-only", "stage, freeze",
 		func(k *subject) bool { return k.TrainOnly != "" && (k.Stage != "full" || k.Freeze != "") },
-		"another option also selects the trained parameters; give one of them"),
+		"--train-only and --stage or freeze both select the trained parameters; give only one of them"),
 }
 
 // layerConflicts are quantization-aware and float8 training that do not work with a model or another option.
 var layerConflicts = []Conflict{
 	refuse("qat", "a model without linear layers of transformers",
 		func(k *subject) bool { return !k.QAT.IsZero() && !k.m.Supports.QAT },
-		"quantization-aware training needs a model of transformers (hf:config.json) or an exported model (.pt2)"),
+		"quantization-aware training (qat) needs a model of transformers (hf:config.json) or an exported model "+
+			"(.pt2); leave out --set qat"),
 	refuse("qat", "quantize", func(k *subject) bool { return !k.QAT.IsZero() && k.Quantize != "" },
-		"quantized layers cannot be trained quantization-aware; leave out --quantize"),
+		"layers of --quantize are frozen and cannot be trained quantization-aware (qat); leave out --quantize, or "+
+			"--set qat"),
 	refuse("qat", "strategy tp", func(k *subject) bool { return !k.QAT.IsZero() && k.isStrategy(TP) },
-		"parallelize_module does not find layers of quantization-aware training; use another strategy"),
+		"tensor parallelism (parallelize_module) does not find the linear layers of quantization-aware training "+
+			"(qat); use another --strategy"),
 	refuse("float8", "a model without linear layers of transformers",
 		func(k *subject) bool { return k.Float8 != "" && !k.m.Supports.QAT },
-		"float8 training needs a model of transformers (hf:config.json) or an exported model (.pt2)"),
+		"float8 training needs a model of transformers (hf:config.json) or an exported model (.pt2); leave out --set "+
+			"float8"),
 	refuse("float8", "lora, quantize, qat",
 		func(k *subject) bool {
 			return k.Float8 != "" && (k.Quantize != "" || !k.QAT.IsZero() || k.LoRA != nil)
 		},
-		"float8 training needs a model that is trained as a whole; leave out --lora, --quantize, qat"),
+		"float8 training needs a model whose weights are all trained; leave out --lora, --quantize and --set qat, or "+
+			"leave out --set float8"),
 	refuse("float8", "strategy but ddp, fsdp2",
 		func(k *subject) bool { return k.Float8 != "" && !k.isStrategy("", DDP, FSDP2) },
-		"float8 training is supported on one GPU, under ddp and under fsdp2"),
+		"vprof supports float8 training on one GPU, under ddp and under fsdp2; use one of these, or leave out --set "+
+			"float8"),
 }
 
 // tileConflicts are models and options that tiled feed-forward layers do not work with.
 var tileConflicts = []Conflict{
 	refuse("tiled-mlp", "a model without such layers",
 		func(k *subject) bool { return k.TiledMLP != 0 && !k.m.Supports.Tiles },
-		"tiled feed-forward layers need a decoder of transformers (hf:config.json) that is not a mixture of experts"),
+		"tiled feed-forward layers (tiled-mlp) need a decoder of transformers (hf:config.json) that is not a mixture "+
+			"of experts; leave out --set tiled-mlp"),
 	refuse("tiled-mlp", "optimizer-in-backward", func(k *subject) bool { return k.TiledMLP != 0 && k.InBackward },
-		"the optimizer would step after every tile of a layer; leave out --optimizer-in-backward"),
+		"with --set tiled-mlp the optimizer would step after every tile of a layer; leave out --optimizer-in-backward"),
 	refuse("tiled-mlp", "strategy ddp, zero1",
 		func(k *subject) bool {
 			return k.TiledMLP != 0 &&
@@ -151,10 +169,10 @@ var tileConflicts = []Conflict{
 		"DistributedDataParallel raises where parameters get their gradients tile by tile (\"Expected to mark a "+
 			"variable ready only once\"); use fsdp2"),
 	refuse("tiled-mlp", "DeepSpeed", func(k *subject) bool { return k.TiledMLP != 0 && k.s.IsDeepSpeed() },
-		"tiled feed-forward layers are supported as in axolotl without DeepSpeed; use fsdp2"),
+		"vprof supports tiled-mlp as in axolotl, without DeepSpeed; use --strategy fsdp2"),
 	refuse("tiled-mlp", "strategy but fsdp2",
 		func(k *subject) bool { return k.TiledMLP != 0 && !k.isStrategy("", FSDP2) },
-		"tiled feed-forward layers are supported on one GPU and under fully_shard; use fsdp2"),
+		"vprof supports tiled-mlp on one GPU and under fully_shard; use --strategy fsdp2"),
 }
 
 // loopOption returns the first option of the training loop that the case sets, empty if none. The loop that the model
@@ -183,23 +201,28 @@ func loopRows() (all []Conflict) {
 			refuse(field, "a model with its own loop",
 				func(k *subject) bool { return given(k) && k.m.Supports.Loop == "" }, ownLoopReason),
 			refuse(field, "objective", func(k *subject) bool { return given(k) && !k.Objective.IsZero() },
-				"the objective {this objective} runs in its trainer's own loop"),
+				"with the objective {this objective}, the training loop is that of its trainer and cannot be "+
+					"changed; leave out this option, or the objective"),
 			refuse(field, "strategy pp", func(k *subject) bool {
 				return given(k) && k.isStrategy(PP) && (field != "use-cache" || k.UseCache == yesValue)
-			}, "a pipeline's schedule is its training loop"),
+			}, "under pipeline parallelism (pp) the schedule is the training loop and cannot be changed; leave out "+
+				"this option, or use another --strategy"),
 		}...)
 	}
 	return append(all, []Conflict{
 		refuse("use-cache", "a .pt2 model",
 			func(k *subject) bool { return k.UseCache == yesValue && k.m.Supports.Loop == LoopFunction },
-			"an exported model returns what it was exported with; export it with use_cache"),
+			"an exported model (.pt2) returns a cache only if it was exported with use_cache; export it so, and "+
+				"leave out --set use-cache"),
 		refuse("use-cache", "a model without a cache",
 			func(k *subject) bool { return k.UseCache == yesValue && !k.m.Supports.Cache },
-			"the cache is recorded only for decoders of transformers with attention in every layer"),
+			"vprof records the cache of keys and values (use_cache) only for decoders of transformers with attention "+
+				"in every layer; leave out --set use-cache"),
 		refuse("use-cache", "checkpointing", func(k *subject) bool { return k.UseCache == yesValue && k.Checkpointing },
-			"transformers leaves the cache out while layers are recomputed; leave out one of the two"),
+			"transformers turns the cache of keys and values off while layers are recomputed; leave out --set "+
+				"use-cache=true, or --checkpointing"),
 		refuse("zero-grad", "optimizer-in-backward", func(k *subject) bool { return k.InBackward && k.ZeroGrad != "" },
-			"gradients are freed as soon as the optimizer has stepped in backward"),
+			"with --optimizer-in-backward gradients are freed as soon as they were used; leave out --set zero-grad"),
 	}...)
 }
 
@@ -207,48 +230,55 @@ func loopRows() (all []Conflict) {
 var evaluationConflicts = []Conflict{
 	refuse("evaluate", "strategy pp",
 		func(k *subject) bool { return !k.Evaluate.IsZero() && !k.Evaluate.IsOff && k.isStrategy(PP) },
-		"vprof does not support evaluation in a pipeline"),
+		"vprof does not support evaluation under pipeline parallelism (pp); leave out --evaluate, or use another "+
+			"--strategy"),
 	refuse("evaluate", "new-tokens with objective, task, a model without a cache",
 		func(k *subject) bool {
 			return k.Evaluate.NewTokens > 0 && (!k.m.Supports.Cache || !k.predictsNextToken())
 		},
-		"generation (new-tokens) needs a decoder of transformers that learns the next token and has attention in "+
-			"every layer"),
+		"text generation during evaluation (new-tokens) needs a decoder of transformers with attention in every "+
+			"layer, trained on the next token; leave out new-tokens"),
 	refuse("evaluate", "new-tokens with the setting padding",
 		func(k *subject) bool { return k.Evaluate.NewTokens > 0 && k.Settings["padding"] > 0 },
-		"generation (new-tokens) needs sequences without padding; leave out padding"),
+		"text generation during evaluation (new-tokens) needs sequences without padding; leave out --set padding, or "+
+			"new-tokens"),
 	refuse("evaluate", "scores with a model with its own loop",
 		func(k *subject) bool { return k.Evaluate.Scores > 0 && k.m.Supports.Loop == "" },
-		"only transformers' Trainer stores logits for metrics (scores); "+
+		"only transformers' Trainer stores logits for metrics (scores); leave out scores; "+
 			ownLoopReason),
 }
 
 // otherConflicts are the remaining options that a model does not support or that exclude each other.
 var otherConflicts = []Conflict{
 	refuse("quantize", "a model without packed layers",
-		func(k *subject) bool { return k.Quantize != "" && !k.m.Supports.Quantize }, "vprof does not know how to "+
-			"quantize this model; it does for models of transformers and for exported models (.pt2)"),
+		func(k *subject) bool { return k.Quantize != "" && !k.m.Supports.Quantize }, "vprof cannot quantize this "+
+			"model, only models of transformers and exported models (.pt2); leave out --quantize"),
 	refuse("quantize", "no lora", func(k *subject) bool { return k.Quantize != "" && k.LoRA == nil },
-		"quantized layers cannot be trained; train adapters beside them with --lora"),
+		"quantized layers cannot be trained; add adapters with --lora, or leave out --quantize"),
 	refuse("liger", "a model with a reason of its own",
 		func(k *subject) bool { return k.Liger && !k.m.Supports.Liger && k.m.Supports.NoLiger != "" }, "{no liger}"),
 	refuse("liger", "a model without such layers", func(k *subject) bool { return k.Liger && !k.m.Supports.Liger },
-		"vprof supports no kernels of liger-kernel for this model; it does for decoders of transformers "+
-			"(hf:config.json, and exported ones)"),
+		"vprof supports no kernels of liger-kernel for this model, only for decoders of transformers (hf:config.json "+
+			"and exported ones); leave out --liger"),
 	refuse("checkpointing", "a way to recompute without checkpointing",
 		func(k *subject) bool { return k.Recompute != "" && !k.Checkpointing },
-		"{checkpointing} is a kind of checkpointing and needs checkpointing on"),
+		"{checkpointing} is a way of checkpointing, but checkpointing is off; turn it on, or leave out "+
+			"{checkpointing}"),
 	refuse("checkpointing", "a model with its own checkpointing",
 		func(k *subject) bool { return k.Recompute != "" && !k.m.Supports.Recompute },
-		"this model has one kind of checkpointing; only decoders of transformers and exported models (.pt2) have more"),
+		"the model has one kind of checkpointing; use true or false (decoders of transformers and exported models, "+
+			".pt2, have more)"),
 	refuse("optimizer-in-backward", "strategy", func(k *subject) bool { return k.InBackward && k.Strategy != nil },
-		"vprof supports an optimizer in backward only on one GPU; leave out --strategy"),
+		"vprof supports --optimizer-in-backward only on one GPU; leave it out, or leave out --strategy"),
 	refuse("optimizer-in-backward", "amp fp16", func(k *subject) bool { return k.InBackward && k.AMP == "fp16" },
-		"the loss scaler must see all gradients before a step; use bf16"),
+		"with fp16 the loss scaler must see all gradients before a step, which --optimizer-in-backward does not "+
+			"allow; use --amp bf16"),
 	refuse("clip", "optimizer-in-backward", func(k *subject) bool { return k.InBackward && k.Clip == ClipNorm },
-		"the norm of all gradients is not known while the optimizer steps in backward; leave out clipping"),
+		"the norm of all gradients is not known while the optimizer steps in backward; use --clip none, or leave out "+
+			"--optimizer-in-backward"),
 	refuse("routing", "no strategy with ep=N", func(k *subject) bool { return k.Routing != "" && k.s.EP == 0 },
-		"routing sets how many tokens a rank's experts get, which needs expert parallelism; add ep=N to --strategy"),
+		"routing sets how many tokens the experts of a rank get, which needs expert parallelism; add ep=N to "+
+			"--strategy, or leave out --set routing"),
 	refuse("offload", "a model with its own loop",
 		func(k *subject) bool { return k.m.Supports.Loop == "" && k.Offload }, ownLoopReason),
 	refuse("optimizer-in-backward", "a model with its own loop",

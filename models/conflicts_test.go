@@ -22,7 +22,7 @@ func TestConflictsOfACompleteCaseComeInTheirOrder(t *testing.T) {
 		Supports: MemoryOptionSupport{Loop: LoopTrainer, Quantize: true},
 	}
 	for want, c := range map[string]Case{
-		`it: stage: there is no stage "half"; its stages are full`: {
+		`it: stage: the model has no freeze stage "half"; use one of full`: {
 			Stage:         "half",
 			MemoryOptions: MemoryOptions{Quantize: "nf4"},
 		},

@@ -49,10 +49,12 @@ func ParseEvaluation(text string) (e Evaluation, err error) {
 		return Evaluation{IsOff: text == noEvaluation, InTrainingBatch: text == inTrainingBatch}, nil
 	}
 	if err := evaluationOptions.Read(&e, "", text); err != nil {
-		return e, fmt.Errorf("%w, as in batch=8,scores=4 or batch=8,new-tokens=128; or none", err)
+		return e, fmt.Errorf("%w; write options like batch=8,scores=4 or batch=8,new-tokens=128, or none for no "+
+			"evaluation", err)
 	}
 	if e.Scores > 0 && e.NewTokens > 0 {
-		return e, errors.New("scores and new-tokens: a trainer that generates text stores no logits; leave out one")
+		return e, errors.New("scores and new-tokens are both given, but a trainer that generates text stores no " +
+			"logits; leave out one of them")
 	}
 	return e, nil
 }

@@ -14,15 +14,13 @@ import (
 // Field is one field of a [Case]: its flag, its keys in YAML and JSON, its help, and how its value is parsed and
 // written. See [Fields].
 type Field struct {
-	// Name is the field's flag and its key in YAML: "train-only". It is empty for a field that is part of another
-	// one's value.
+	// Name is the field's flag and its key in YAML: "train-only". It is empty for a part of another field's value.
 	Name string
 	// JSON is the field's key in the files that vprof writes.
 	JSON string
 	// Label is the field's name in tables and comparisons; empty means Name.
 	Label string
-	// Usage is the flag's help text, with the name of the value in backquotes. "{values}" is replaced by the list of
-	// Values.
+	// Usage is the flag's help text, with the name of the value in backquotes. "{values}" becomes the list of Values.
 	Usage string
 	// Group is the topic under which help lists the field. IsMain reports whether the short help shows it.
 	Group  Group
@@ -72,8 +70,7 @@ func (f *Field) Parse(text string) (Change, error) {
 	return Change{f, text, set}, err
 }
 
-// Text returns the text of the field's value in a case, as [Field.Parse] reads it; empty if the model decides the
-// value.
+// Text returns the text of the field's value in a case, as [Field.Parse] reads it; empty if the model decides it.
 func (f *Field) Text(c Case) string { return f.text(&c) }
 
 // TableLabel returns the field's name in tables: its label or its flag.

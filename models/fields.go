@@ -369,7 +369,7 @@ func parseCheckpointing(text string) (func(*Case), error) {
 	}
 	how, err := ParseRecompute(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w, or true and false", err)
+		return nil, fmt.Errorf("%w, or use true or false", err)
 	}
 	return func(c *Case) { c.Checkpointing, c.Recompute = true, how }, nil
 }
@@ -384,7 +384,7 @@ func checkpointingText(c *Case) string {
 func parseEmptyCache(text string) (func(*Case), error) {
 	n, err := parseCount(strings.TrimPrefix(text, everyPrefix))
 	if err == nil && n < 0 {
-		err = fmt.Errorf("invalid number of steps %d: need 0 or more", n)
+		err = fmt.Errorf("%d steps: need 0 (never) or more", n)
 	}
 	return func(c *Case) { c.EmptyCache = n }, err
 }
@@ -427,14 +427,14 @@ func parseOptimizer(text string) (string, error) {
 
 func parseClip(text string) (string, error) {
 	if text != ClipNorm && text != ClipNone {
-		return "", fmt.Errorf("invalid %q: need norm or none", text)
+		return "", fmt.Errorf("invalid clipping %q: need norm or none", text)
 	}
 	return text, nil
 }
 
 func parseTrainOnly(text string) (string, error) {
 	if _, err := regexp.Compile(text); err != nil {
-		return "", fmt.Errorf("%q is not a regular expression of Go (RE2, without look-ahead)", text)
+		return "", fmt.Errorf("%q is not a regular expression that Go can read (RE2 syntax, without look-ahead)", text)
 	}
 	return text, nil
 }
@@ -442,7 +442,7 @@ func parseTrainOnly(text string) (string, error) {
 func parseFloat8(text string) (string, error) {
 	recipe, err := parseKeyword("recipe", text, Float8Recipes())
 	if err != nil {
-		return "", fmt.Errorf("unknown recipe %q; use %s", text, strings.Join(Float8Recipes(), ", "))
+		return "", fmt.Errorf("there is no float8 recipe %q; use one of %s", text, strings.Join(Float8Recipes(), ", "))
 	}
 	return recipe, nil
 }
@@ -455,7 +455,7 @@ func parseBytes(of func(*Case) *int64) func(text string) (func(*Case), error) {
 			err = fmt.Errorf("%d bytes are more than the memory of any GPU", n)
 		}
 		if err == nil && 0 < n && n < 1<<16 { // too small for a data set: the unit is missing
-			err = fmt.Errorf("%q is only %d bytes; write a unit, as in 3.2GiB", text, n)
+			err = fmt.Errorf("%q is only %d bytes; write the unit, like 3.2GiB", text, n)
 		}
 		return func(c *Case) { *of(c) = n }, err
 	}

@@ -31,11 +31,9 @@ type MemoryOptions struct {
 	UseCache string `json:"use_cache,omitempty"`
 	// EmptyCache is the number of steps between calls of torch.cuda.empty_cache(); zero means no calls.
 	EmptyCache int `json:"empty_cache,omitempty"`
-	// FirstStep reports whether only the first step is planned. It creates the optimizer state after the peak of
-	// backward.
+	// FirstStep reports whether only the first step is planned. It creates optimizer state after backward's peak.
 	FirstStep bool `json:"first_step,omitempty"`
-	// OtherTrainingBytes is the size in bytes of further tensors on the GPU, such as a frozen network or a copy of
-	// the weights.
+	// OtherTrainingBytes is the size in bytes of further tensors on the GPU, like a frozen network or copied weights.
 	OtherTrainingBytes int64 `json:"beside_bytes,omitempty"`
 	// ZeroGrad is when gradients are freed; absent means after the optimizer's step.
 	ZeroGrad ZeroGrad `json:"zero_grad,omitempty"`
@@ -57,8 +55,7 @@ type MemoryOptions struct {
 	QAT QAT `json:"qat,omitzero"`
 	// Float8 is the scaling recipe of torchao's float8 training: "tensorwise", or absent.
 	Float8 string `json:"float8,omitempty"`
-	// Compile reports whether the step runs under torch.compile. Without a recorded compiled step, vprof records the
-	// eager step.
+	// Compile reports whether the step runs under torch.compile. Without a recorded one, vprof records the eager step.
 	Compile bool `json:"torch_compile,omitempty"`
 	// TiledMLP is the number of parts in which feed-forward layers process a sequence.
 	TiledMLP Tiles `json:"tiled_mlp,omitzero" jsonschema:"type=string"`
@@ -67,8 +64,8 @@ type MemoryOptions struct {
 }
 
 // ownLoopReason is the error's reason for models that reject options of the training loop.
-const ownLoopReason = "this model has its own training loop; models of transformers and exported models " +
-	"(.pt2) have a choice"
+const ownLoopReason = "this model has its own training loop, which vprof records as it is; leave out this option " +
+	"(models of transformers and exported models, .pt2, accept it)"
 
 // MemoryOptionSupport reports which memory-saving options a model supports.
 type MemoryOptionSupport struct {
@@ -156,7 +153,7 @@ func ParseRecompute(text string) (Recompute, error) {
 	case every:
 		k, err := strconv.Atoi(n)
 		if err != nil || k < 1 || k > maxLayersApart {
-			return "", fmt.Errorf("invalid number of layers %q: need 1 to %d, as in every=2 for every second layer", n,
+			return "", fmt.Errorf("invalid number of layers %q: need 1 to %d, like every=2 for every second layer", n,
 				maxLayersApart)
 		}
 		if k == 1 {
@@ -198,13 +195,13 @@ func parseKept(text string) (all []trace.KeptOperator, err error) {
 		k := trace.KeptOperator{Op: name, Every: 1}
 		if every {
 			if k.Every, err = strconv.Atoi(n); err != nil || k.Every < 2 || k.Every > maxLayersApart {
-				return nil, fmt.Errorf("selective: invalid %q: write mm/2 to recompute every second mm", word)
+				return nil, fmt.Errorf("selective: %q cannot be read; write mm/2 to recompute every second mm", word)
 			}
 		}
 		if !slices.Contains(trace.KeptOperators(), name) || slices.ContainsFunc(all, func(o trace.KeptOperator) bool {
 			return o.Op == name
 		}) {
-			return nil, fmt.Errorf("selective: %q is repeated or unknown; use %s", word,
+			return nil, fmt.Errorf("selective: %q is unknown or given twice; use each of %s at most once", word,
 				strings.Join(trace.KeptOperators(), ", "))
 		}
 		all = append(all, k)
@@ -259,7 +256,7 @@ func parseCublasWorkspace(text string) (string, error) {
 	const most = 1 << 40
 	pairs := cublasBuffers.FindAllString(text, maxCublasPairs)
 	if strings.Join(pairs, "") != text || cublasBytes(text) > most {
-		return "", fmt.Errorf("invalid %q: need :KIB:COUNT, like :4096:8 or :16:8", text)
+		return "", fmt.Errorf("invalid cuBLAS workspace %q: need :KIB:COUNT, like :4096:8 or :16:8", text)
 	}
 	return text, nil
 }
@@ -285,10 +282,11 @@ func parseRouting(text string) (string, error) {
 	f, err := strconv.ParseFloat(factor, 64)
 	switch {
 	case skewed && (err != nil || !(f >= 1) || math.IsInf(f, 1)):
-		return "", fmt.Errorf("invalid %q: need %sF; F, 1 or more, is the rank's number of tokens relative to "+
-			"balanced routing", text, skewedRouting)
+		return "", fmt.Errorf("invalid routing %q: need %sF, where F (1 or more) is the rank's number of tokens "+
+			"relative to balanced routing", text, skewedRouting)
 	case !skewed && text != balancedRouting && text != worstRouting:
-		return "", fmt.Errorf("invalid %q: need %s, %s or %sF", text, balancedRouting, worstRouting, skewedRouting)
+		return "", fmt.Errorf("there is no routing %q; use %s, %s or %sF, with a number for F",
+			text, balancedRouting, worstRouting, skewedRouting)
 	case text == balancedRouting:
 		return "", nil
 	}
@@ -328,7 +326,7 @@ func ParseTiles(text string) (Tiles, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 || n > maxTiles {
-		return 0, fmt.Errorf("invalid %q: need %s or a number of tiles from 1 to %d", text, autoTiles, maxTiles)
+		return 0, fmt.Errorf("invalid number of tiles %q: need %s, or 1 to %d", text, autoTiles, maxTiles)
 	}
 	return Tiles(n), nil
 }

@@ -31,12 +31,12 @@ func TestLeversThatContradictAreExplained(t *testing.T) {
 	}
 	lora := &LoRA{Rank: 8}
 	for want, c := range map[string]Case{
-		`it: quantize: there is no quantization "nf3"; use nf4, nf4-dq, int8, nf4+experts, nf4-dq+experts, int8+experts`: {MemoryOptions: MemoryOptions{Quantize: "nf3"}},
-		"it: quantize: quantized layers cannot be trained; train adapters beside them with --lora":                       {MemoryOptions: MemoryOptions{Quantize: "nf4"}},
-		"it: checkpointing: reentrant is a kind of checkpointing and needs checkpointing on":                             {MemoryOptions: MemoryOptions{Recompute: Reentrant}},
-		"it: optimizer-in-backward: the loss scaler must see all gradients before a step; use bf16":                      {AMP: "fp16", MemoryOptions: MemoryOptions{InBackward: true}},
-		`it: clip: invalid "value": need norm or none`:                                                                   {MemoryOptions: MemoryOptions{Clip: "value"}},
-		"it: clip: the norm of all gradients is not known while the optimizer steps in backward; leave out clipping":     {MemoryOptions: MemoryOptions{InBackward: true, Clip: ClipNorm}},
+		`it: quantize: there is no quantization "nf3"; use nf4, nf4-dq, int8, nf4+experts, nf4-dq+experts, int8+experts`:                                          {MemoryOptions: MemoryOptions{Quantize: "nf3"}},
+		"it: quantize: quantized layers cannot be trained; add adapters with --lora, or leave out --quantize":                                                     {MemoryOptions: MemoryOptions{Quantize: "nf4"}},
+		"it: checkpointing: reentrant is a way of checkpointing, but checkpointing is off; turn it on, or leave out reentrant":                                    {MemoryOptions: MemoryOptions{Recompute: Reentrant}},
+		"it: optimizer-in-backward: with fp16 the loss scaler must see all gradients before a step, which --optimizer-in-backward does not allow; use --amp bf16": {AMP: "fp16", MemoryOptions: MemoryOptions{InBackward: true}},
+		`it: clip: invalid clipping "value": need norm or none`:                                                                                                   {MemoryOptions: MemoryOptions{Clip: "value"}},
+		"it: clip: the norm of all gradients is not known while the optimizer steps in backward; use --clip none, or leave out --optimizer-in-backward":           {MemoryOptions: MemoryOptions{InBackward: true, Clip: ClipNorm}},
 	} {
 		_, err := m.Complete(c)
 		require.EqualError(t, err, want)
@@ -56,16 +56,16 @@ func TestLeversThatContradictAreExplained(t *testing.T) {
 		m.Caveats(Case{Accumulate: 4, MemoryOptions: MemoryOptions{InBackward: true}})[:1])
 	m.Supports = MemoryOptionSupport{}
 	for want, c := range map[string]Case{
-		"it: quantize: vprof does not know how to quantize this model; it does for models of transformers and for " +
-			"exported models (.pt2)": {LoRA: lora, MemoryOptions: MemoryOptions{Quantize: "nf4"}},
-		"it: liger: vprof supports no kernels of liger-kernel for this model; it does for decoders of " +
-			"transformers (hf:config.json, and exported ones)": {
+		"it: quantize: vprof cannot quantize this model, only models of transformers and exported models (.pt2); " +
+			"leave out --quantize": {LoRA: lora, MemoryOptions: MemoryOptions{Quantize: "nf4"}},
+		"it: liger: vprof supports no kernels of liger-kernel for this model, only for decoders of transformers " +
+			"(hf:config.json and exported ones); leave out --liger": {
 			MemoryOptions: MemoryOptions{Liger: true},
 		},
-		"it: offload: this model has its own training loop; models of transformers and exported models " +
-			"(.pt2) have a choice": {MemoryOptions: MemoryOptions{Offload: true}},
-		"it: checkpointing: this model has one kind of checkpointing; only decoders of transformers and " +
-			"exported models (.pt2) have more": {
+		"it: offload: this model has its own training loop, which vprof records as it is; leave out this option " +
+			"(models of transformers and exported models, .pt2, accept it)": {MemoryOptions: MemoryOptions{Offload: true}},
+		"it: checkpointing: the model has one kind of checkpointing; use true or false (decoders of transformers and " +
+			"exported models, .pt2, have more)": {
 			Checkpointing: true,
 			MemoryOptions: MemoryOptions{Recompute: Reentrant},
 		},

@@ -11,8 +11,7 @@ const (
 	// after the optimizer's step. In a pipeline, the last stage passes logits to a loss_fn, and the schedule keeps
 	// them until the micro-batch's backward ends.
 	LoopFunction Loop = "function"
-	// LoopPlain is a loop at the top level of a script or in main: output and loss live until the next forward pass
-	// has returned.
+	// LoopPlain is a loop at the top level of a script or in main: output and loss live until the next forward returns.
 	LoopPlain Loop = "plain"
 )
 

@@ -118,7 +118,7 @@ func ParseLoRA(text string) (LoRA, error) {
 		}
 	}
 	if strings.Index(text, "method=") > 0 {
-		return LoRA{}, errors.New("method: write it first, before its options")
+		return LoRA{}, errors.New("method must come first, before its options; write it right after the rank")
 	}
 	pairs, err := loraOptions.Pairs("", text)
 	if err != nil {
@@ -130,7 +130,7 @@ func ParseLoRA(text string) (LoRA, error) {
 			return LoRA{}, err
 		}
 		if matched && p.Key == "target" {
-			return LoRA{}, errors.New("match: target also chooses the layers; give one of them")
+			return LoRA{}, errors.New("match and target both choose the adapted layers; give only one of them")
 		}
 		all = all || p == options.Pair{Key: "target", Value: allLinear}
 	}
@@ -222,7 +222,7 @@ func (l *LoRA) targetText() string {
 func parseDropout(text string) (float64, error) {
 	p, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(p >= 0 && p < 1) {
-		return 0, fmt.Errorf("invalid %q: need a probability from 0 to below 1", text)
+		return 0, fmt.Errorf("invalid dropout %q: need a probability from 0 to below 1", text)
 	}
 	return p, nil
 }
@@ -249,7 +249,7 @@ func parseDoRA(text string) (string, error) {
 
 func parseExpression(text string) (string, error) {
 	if _, err := regexp.Compile(text); err != nil || text == "" {
-		return "", fmt.Errorf("%q is not a regular expression of Go (RE2, without look-ahead)", text)
+		return "", fmt.Errorf("%q is not a regular expression that Go can read (RE2 syntax, without look-ahead)", text)
 	}
 	return text, nil
 }
@@ -264,14 +264,14 @@ func parseBias(text string) (string, error) {
 	case strings.HasSuffix(text, "_only"):
 		return AdaptedBiases, nil
 	}
-	return "", fmt.Errorf("%q is none of none, all and lora_only", text)
+	return "", fmt.Errorf("there is no bias %q; use none, all or lora_only", text)
 }
 
 func parseNumbers(text string) (numbers []int64, err error) {
 	for part := range strings.SplitSeq(text, "+") {
 		n, err := options.ParseWithin(part, 0, 1<<31)
 		if err != nil {
-			return nil, fmt.Errorf("%w; several are joined by +, as in 3+4", err)
+			return nil, fmt.Errorf("%w; join several by +, like 3+4", err)
 		}
 		numbers = append(numbers, n)
 	}
@@ -283,7 +283,7 @@ func parsePatterns(text string) (patterns []RankPattern, err error) {
 	for part := range strings.SplitSeq(text, "+") {
 		i := strings.LastIndexByte(part, ':')
 		if i < 1 {
-			return nil, fmt.Errorf("invalid %q: need a layer's name and a rank, as in down_proj:64", part)
+			return nil, fmt.Errorf("invalid rank %q of a layer: need its name and rank, like down_proj:64", part)
 		}
 		rank, err := options.ParseWithin(part[i+1:], 1, maxRank)
 		if err != nil {
@@ -350,8 +350,7 @@ func matchesPathSuffix(path string, names []string) bool {
 // blockNumber matches the index of a block in a path, like the pattern of peft's check_target_module_exists.
 var blockNumber = regexp.MustCompile(`^.*?\.[^.]*\.(\d+)\.`)
 
-// inBlocks reports whether a layer belongs to one of Blocks. With Match, it always does: the expression selects
-// blocks itself.
+// inBlocks reports whether a layer belongs to one of Blocks. With Match, it always does.
 func (l *LoRA) inBlocks(path string) bool {
 	if len(l.Blocks) == 0 || l.Match != "" {
 		return true

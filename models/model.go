@@ -25,8 +25,7 @@ type Model struct {
 	Name    string
 	Summary string
 	Source  string
-	// Torch is the release of PyTorch that wrote the model's file; empty without a file or if the file does not name
-	// it.
+	// Torch is the release of PyTorch that wrote the model's file; empty without a file or if it is unknown.
 	Torch string
 	// Stages are the freeze stages, the default first.
 	Stages []string
@@ -46,8 +45,7 @@ type Model struct {
 	Tasks []string
 	// Losses are the loss functions that a case can choose from; empty if there is no choice.
 	Losses []string
-	// UserModel reports whether the model comes from a user's file. Invalid models are then reported as errors of the
-	// file.
+	// UserModel reports whether the model comes from a user's file. Errors then name the file.
 	UserModel bool
 	// IsPartial reports whether the file lacks a part of the training step, such as the backward pass of a custom
 	// autograd.Function, which is then estimated.
@@ -75,8 +73,7 @@ type Model struct {
 	// Unrecorded returns the reason why a case has no step recorded under torch.compile, as a clause; empty if it has
 	// one. The function is nil if no case has one.
 	Unrecorded func(Case) string
-	// Reordered builds a case with its compiled kernels in their other possible order. It is nil if the order is
-	// certain.
+	// Reordered builds a case with its compiled kernels in their other possible order. Nil if it is certain.
 	Reordered func(Case) (Trainer, error)
 	// Kernels returns the programs with the kernels of a micro-batch under torch.compile, and the share of the second;
 	// nil for a recording without them. It is for cases whose step was recorded.
@@ -84,8 +81,7 @@ type Model struct {
 	// Recorded reports whether the steps come from the recording of a finished run, which options cannot change; see
 	// [Model.Complete].
 	Recorded bool
-	// File is the file from which a user's model was opened. It is empty for models that were restored from a
-	// description.
+	// File is the file from which a user's model was opened. It is empty for models from a description.
 	File string
 	// Description is the definition of a user's model; zero for models of the registry.
 	Description Description
@@ -108,8 +104,7 @@ type Model struct {
 type Trainer interface {
 	// Counts returns the element counts of the model without recording it.
 	Counts() Counts
-	// Record records set-up and the given number of steps on the tape. It returns an error for a step that PyTorch
-	// would reject.
+	// Record records set-up and the given number of steps on the tape. The error is PyTorch's refusal of a step.
 	Record(t *trace.Tape, steps int) error
 }
 
@@ -151,8 +146,7 @@ type Recording struct {
 	Facts trace.Facts
 	// Steps is the number of recorded training steps.
 	Steps int
-	// Validation is the step number of the validation batch, the one after the last training step; zero if none was
-	// recorded.
+	// Validation is the step number of the validation batch, after the last training step; zero if none was recorded.
 	Validation int
 	// Stretch is the time of a pipeline's step relative to the recorded rank's own time, since the rank waits for the
 	// other stages; zero without a pipeline.

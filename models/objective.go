@@ -73,11 +73,11 @@ var objectiveOptions = options.Table[Objective]{
 // ParseObjective parses an objective like "dpo" or "dpo:precomputed,as=llama-factory".
 func ParseObjective(text string) (o Objective, err error) {
 	if name, _, _ := strings.Cut(text, ":"); slices.Contains(unplannedObjectives, name) {
-		return o, fmt.Errorf("vprof does not describe the objective %q; \"vprof run -- python train.py\" runs your "+
-			"training script on the simulated GPU and reports exactly what it needs", name)
+		return o, fmt.Errorf("vprof has no objective %q; run your own training script with \"vprof run -- python "+
+			"train.py\", which reports exactly what it needs", name)
 	}
 	if slices.Contains(dpoLosses, text) {
-		return o, fmt.Errorf("%s is a loss_type of DPO with the same memory as the others; use --objective dpo", text)
+		return o, fmt.Errorf("%s is a loss_type of DPO, with the same memory as the others; use --objective dpo", text)
 	}
 	err = objectiveOptions.ReadNamed(&o, &o.Name, "objective", text, Objectives())
 	return o, err

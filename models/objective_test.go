@@ -41,7 +41,7 @@ func TestBadObjectivesAreNamed(t *testing.T) {
 		"gkd:as=torchtune":           `gkd has no option "as"`,
 		"grpo:old,old":               "old: given twice",
 		"orpo:precomputed":           `orpo has no option "precomputed"`,
-		"apo_zero":                   `apo_zero is a loss_type of DPO with the same memory as the others; use`,
+		"apo_zero":                   `apo_zero is a loss_type of DPO, with the same memory as the others; use --objective dpo`,
 	} {
 		_, err := ParseObjective(text)
 		require.ErrorContains(t, err, want, text)
@@ -51,7 +51,7 @@ func TestBadObjectivesAreNamed(t *testing.T) {
 func TestRareObjectivesNameTheCommandThatAnswers(t *testing.T) {
 	for _, name := range append(unplannedObjectives, "kd:chunks=8") {
 		_, err := ParseObjective(name)
-		require.ErrorContains(t, err, `"vprof run -- python train.py" runs your training script`, name)
+		require.ErrorContains(t, err, `"vprof run -- python train.py", which reports exactly what it needs`, name)
 	}
 }
 
@@ -76,13 +76,13 @@ func TestObjectivesThatCannotBeAreExplained(t *testing.T) {
 	}
 	dpo := MemoryOptions{Objective: Objective{Name: DPO}}
 	for want, c := range map[string]Case{
-		"it: objective: a reward model gives a whole answer": {MemoryOptions: MemoryOptions{Objective: Objective{Name: Reward}}},
-		"it: objective: dpo trains a language model":         {Task: "classification", MemoryOptions: dpo},
-		"it: liger: vprof does not support liger-kernel's": {MemoryOptions: MemoryOptions{
+		"it: objective: a reward model gives a whole answer":                             {MemoryOptions: MemoryOptions{Objective: Objective{Name: Reward}}},
+		"it: objective: the objective dpo trains a language model; use --task causal-lm": {Task: "classification", MemoryOptions: dpo},
+		"it: liger: vprof does not support the preference losses of liger-kernel; leave out --liger": {MemoryOptions: MemoryOptions{
 			Liger:     true,
 			Objective: dpo.Objective,
 		}},
-		"vprof does not support a reference model under tensor": {
+		"vprof does not support an objective's reference model under tensor parallelism (tp) or fsdp1; train adapters (--lora), whose reference is the model itself, or use another --strategy": {
 			MemoryOptions: MemoryOptions{Objective: dpo.Objective, Clip: ClipNone},
 			GPUs:          4, Strategy: &Strategy{Name: TP, TP: 2},
 		},
@@ -94,5 +94,5 @@ func TestObjectivesThatCannotBeAreExplained(t *testing.T) {
 	require.NoError(t, err, "the reference is the model without its adapters")
 	m.Supports.Objective = false
 	_, err = m.Complete(Case{MemoryOptions: dpo})
-	require.ErrorContains(t, err, "an exported graph contains its own loss")
+	require.ErrorContains(t, err, "an exported graph (.pt2) contains its own loss")
 }

@@ -36,7 +36,7 @@ func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, er
 	}
 	s := c.Strategy
 	if s == nil {
-		return nil, errors.New("--rank all needs several GPUs; set --gpus")
+		return nil, errors.New("--rank all compares the ranks of several GPUs; set their number with --gpus")
 	}
 	record := func(rank int64) (*program.Program, error) {
 		one := *s
@@ -62,8 +62,8 @@ func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, er
 	}
 	if world > maxComparedRanks {
 		return nil,
-			fmt.Errorf("all %d ranks of %s differ, and vprof compares at most %d; name one with "+
-				"--rank", world, s.Name, maxComparedRanks)
+			fmt.Errorf("all %d ranks of the strategy %s differ, and vprof compares at most %d; choose one with --rank",
+				world, s.Name, maxComparedRanks)
 	}
 	return compareAllRanks(world, record)
 }

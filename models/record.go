@@ -92,8 +92,8 @@ func (m Model) recoverPanic(what any, ctx context.Context, rec *Recording, err e
 	if !m.UserModel {
 		panic(what)
 	}
-	return nil, fmt.Errorf("%s: the graph cannot be recorded: %v; it is damaged, or this is a bug of ours (please "+
-		"report it)", m.Name, what)
+	return nil, fmt.Errorf("%s: the graph cannot be recorded: %v; export the model again, and if that does not help, "+
+		"this is a bug of vprof (please report it)", m.Name, what)
 }
 
 // rulesForCase returns the memory rules of a PyTorch release and of the case's other libraries.

@@ -89,11 +89,11 @@ func TestImpossibleCaseNamesTheFieldAndTheChoices(t *testing.T) {
 		c    Case
 		want string
 	}{
-		{Case{Stage: "half"}, `toy: stage: there is no stage "half"; its stages are full, frozen`},
-		{Case{Batch: -1}, "toy: batch: -1 is not a batch size; the smallest is 1"},
-		{Case{Accumulate: -2}, "toy: accumulate: -2 micro-batches: need 1 or more"},
-		{Case{Accumulate: math.MaxInt}, "toy: accumulate: 9223372036854775807 micro-batches are too many"},
-		{Case{Batch: math.MaxInt}, "toy: batch: 9223372036854775807 is above the largest batch size, 1048576"},
+		{Case{Stage: "half"}, `toy: stage: the model has no freeze stage "half"; use one of full, frozen`},
+		{Case{Batch: -1}, "toy: batch: batch size -1: need at least 1"},
+		{Case{Accumulate: -2}, "toy: accumulate: -2 accumulation steps (micro-batches): need at least 1"},
+		{Case{Accumulate: math.MaxInt}, "toy: accumulate: 9223372036854775807 accumulation steps (micro-batches) are too many to record; all after the second allocate the same memory, so use 1024"},
+		{Case{Batch: math.MaxInt}, "toy: batch: batch size 9223372036854775807 is above the largest that vprof accepts, 1048576"},
 		{Case{AMP: "fp8"}, `toy: amp: there is no precision "fp8"; use none, fp16 or bf16`},
 		{Case{Optimizer: "adamv"}, `toy: optimizer: there is no optimizer "adamv"; near it: adamw`},
 	} {

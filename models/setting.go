@@ -18,8 +18,7 @@ type Setting struct {
 	Usage string `json:"usage"`
 	// Inert is the reason why the setting does not affect memory; empty if it does.
 	Inert string `json:"inert,omitempty"`
-	// Length reports whether the setting is a length that differs between samples. A batch is as long as its longest
-	// sample.
+	// Length reports whether the setting is a length that differs between samples. A batch has its longest sample's.
 	Length bool `json:"-"`
 	// Default is the value in the model's own project. Min and Max are the limits.
 	Default int64 `json:"default"`

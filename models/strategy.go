@@ -72,8 +72,7 @@ type Strategy struct {
 	// SubGroupSize sub_group_size.
 	Bucket, Prefetch, Persist, Reuse, Live, SubGroupSize int64
 	Overlap                                              bool
-	// NoOverlap is overlap_comm=false of stage 3, where it is on by default. Scattered is contiguous_gradients=false
-	// of stage 3.
+	// NoOverlap is overlap_comm=false of stage 3, where it is on by default. Scattered is contiguous_gradients=false.
 	NoOverlap, Scattered bool
 	// TorchLinear is memory_efficient_linear=false of stage 3. PyTorch's own linear layers then keep the gathered
 	// weights until their backward. Before release 0.19.5 (August 2026), models built outside of zero.Init always did
@@ -237,8 +236,7 @@ func (s *Strategy) MicroBatches(gpus int) int {
 	return int(s.Micro)
 }
 
-// SamplesPerStep returns the number of samples of one optimizer step over all ranks, for a micro-batch size on each
-// rank.
+// SamplesPerStep returns the number of samples of one optimizer step over all ranks, by the micro-batch size.
 func (c Case) SamplesPerStep(batch int) int {
 	return batch * max(1, c.Accumulate) * c.ParallelBatches()
 }
@@ -270,8 +268,7 @@ const (
 const (
 	// DeepEP sends each token at most once to a rank (axolotl's ExpertParallelPlugin).
 	DeepEP = "deepep"
-	// TorchExperts sends each token once for each of its experts, by torch.distributed's all-to-all (transformers'
-	// ep_size).
+	// TorchExperts sends each token once for each of its experts, by torch's all-to-all (transformers' ep_size).
 	TorchExperts = "torch"
 )
 

@@ -122,7 +122,7 @@ func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 func TestStrategyErrorsNameTheKey(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                          `there is no strategy ""`,
-		"fsdp":                      `there is no strategy "fsdp": PyTorch's fully_shard is fsdp2`,
+		"fsdp":                      `there is no strategy "fsdp"; use fsdp2 for PyTorch's fully_shard, hsdp:replicate=N for N copies of the model, fsdp1 for FullyShardedDataParallel, or zero1 to zero3 for DeepSpeed`,
 		"device-map:map=even":       `map: "even" is none of auto, balanced`,
 		"device-map:memory=1GiB+x":  `"x"`,
 		"ddp:":                      `"" is not key=value; the options of ddp are bucket_view`,
@@ -136,7 +136,7 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"fsdp2:reshard=0":           "reshard: 0 ranks: need 1",
 		"fsdp2:wrap=h.*+":           "has an empty name",
 		"fsdp2:wrap=norm::head":     "has an empty pattern",
-		"fsdp2:wrap=h.*/0":          `h.*/0: need the number of modules that are wrapped together after the slash: "0" is not a whole number`,
+		"fsdp2:wrap=h.*/0":          `wrap: h.*/0: after the slash, write the number of modules to wrap together: "0" is not a whole number from 1 to 65536`,
 		"fsdp2:wrap=h.*+none":       "none applies to all modules",
 		"fsdp2:wrap=ends+h.*":       "ends applies to all modules",
 		"ddp:bucket_cap_mb=1e3":     `bucket_cap_mb: "1e3" is not a whole number`,
@@ -144,11 +144,11 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"tp:tp=1":                   `tp: "1" is not a whole number`,
 		"zero1:bucket_view=perhaps": `bucket_view: "perhaps" is neither true nor false`,
 		"zero1:engine=horovod":      `engine: "horovod" is none of deepspeed`,
-		"zero2:offload=all":         "offload: only ZeRO-3 keeps weights in the host's memory",
+		"zero2:offload=all":         "offload: only ZeRO-3 keeps weights in host memory; use offload=optimizer, or --strategy zero3",
 		"zero2:prefetch=1":          `zero2 has no option "prefetch", only fsdp1, zero3`,
 		"zero3:bucket=-1":           `bucket: "-1" is not a whole number`,
 		"zero3:live=auto":           `live: "auto" is not a whole number`,
-		"zero2:bucket=0":            `bucket: invalid size "0": need at least one element in DeepSpeed's buckets`,
+		"zero2:bucket=0":            `bucket: invalid bucket size "0": need at least one element`,
 	} {
 		_, err := ParseStrategy(text)
 		require.ErrorContains(t, err, want, text)

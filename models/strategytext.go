@@ -17,12 +17,12 @@ func ParseStrategy(text string) (s Strategy, err error) {
 	name, list, more := strings.Cut(text, ":")
 	switch name = strings.ToLower(name); {
 	case slices.Contains([]string{"fsdp", "full_shard", "deepspeed"}, name):
-		return s, fmt.Errorf("there is no strategy %q: PyTorch's fully_shard is %s, and %s:replicate=N has N copies "+
-			"of the model; FullyShardedDataParallel is %s; DeepSpeed's stages are %s to %s", name, FSDP2, hsdp, FSDP1,
+		return s, fmt.Errorf("there is no strategy %q; use %s for PyTorch's fully_shard, %s:replicate=N for N copies "+
+			"of the model, %s for FullyShardedDataParallel, or %s to %s for DeepSpeed", name, FSDP2, hsdp, FSDP1,
 			ZeRO1, ZeRO3)
 	case name == hsdp && !strings.Contains(","+list, ",replicate="):
-		return s, fmt.Errorf("%s shards within groups of GPUs, and each group has a copy of the model; say "+
-			"how many copies, like %s:replicate=2", hsdp, hsdp)
+		return s, fmt.Errorf("%s shards within groups of GPUs, and each group has a copy of the model; add the "+
+			"number of copies, like %s:replicate=2", hsdp, hsdp)
 	case name == hsdp:
 		name = FSDP2
 	}
@@ -178,7 +178,7 @@ func (s *Strategy) setOffload(value string) (err error) {
 	}
 	s.Offload, err = options.ParseOneOf(value, OffloadOptimizer, OffloadParams, OffloadAll)
 	if s.Name != ZeRO3 && err == nil && value != OffloadOptimizer {
-		err = fmt.Errorf("only ZeRO-3 keeps weights in the host's memory; here it is optimizer")
+		err = fmt.Errorf("only ZeRO-3 keeps weights in host memory; use offload=optimizer, or --strategy zero3")
 	}
 	return err
 }
@@ -198,7 +198,7 @@ func parseAutoSize(value string) (int64, error) {
 
 func parseBucket(value string) (int64, error) {
 	if n, err := strconv.ParseInt(value, 10, 64); err == nil && n == 0 {
-		return 0, fmt.Errorf("invalid size %q: need at least one element in DeepSpeed's buckets", value)
+		return 0, fmt.Errorf("invalid bucket size %q: need at least one element", value)
 	}
 	return parseAutoSize(value)
 }
@@ -228,7 +228,7 @@ func parseMemory(value string) (sizes []int64, err error) {
 	for text := range strings.SplitSeq(value, "+") {
 		n, err := bytesize.Parse(text)
 		if err == nil && n < 1 {
-			err = fmt.Errorf("invalid memory %q of a GPU: need a size like 10GiB", text)
+			err = fmt.Errorf("invalid memory %q of a GPU: need a size above 0, like 10GiB", text)
 		}
 		if err != nil {
 			return nil, err

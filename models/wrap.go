@@ -42,13 +42,13 @@ func parseWrap(text string) (Wrap, error) {
 		w.Every = 0
 	}
 	if slices.Contains(w.Patterns, "") {
-		return Wrap{}, fmt.Errorf("%q has an empty pattern", text)
+		return Wrap{}, fmt.Errorf("%q has an empty pattern; write module names between the colons", text)
 	}
 	if several {
 		n, err := options.ParseWithin(number, 1, maxWrappedModules)
 		if err != nil {
 			return Wrap{},
-				fmt.Errorf("%s: need the number of modules that are wrapped together after the slash: %w", text, err)
+				fmt.Errorf("%s: after the slash, write the number of modules to wrap together: %w", text, err)
 		}
 		w.Every = int(n)
 	}
@@ -74,8 +74,7 @@ func parseWraps(value string) ([]string, error) {
 	return all, nil
 }
 
-// ReshardRanks returns the number of ranks over which parameters are resharded after forward; zero if reshard is not
-// a number.
+// ReshardRanks returns the number of ranks over which parameters are resharded after forward; zero if it is no number.
 func (s *Strategy) ReshardRanks() int64 {
 	n, err := strconv.ParseInt(s.Reshard, 10, 64)
 	if err != nil {

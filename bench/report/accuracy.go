@@ -50,8 +50,7 @@ type AccuracyRow struct {
 	PhasesDiffer bool `json:"phases_differ,omitempty"`
 }
 
-// AccuracySide is the result of one side, PyTorch's or the estimate's. After an
-// out-of-memory error, the bytes are those reached.
+// AccuracySide is the result of PyTorch or of the estimate. After an out-of-memory error, the bytes are those reached.
 type AccuracySide struct {
 	OOM       bool  `json:"oom"`
 	Allocated int64 `json:"allocated_bytes"`

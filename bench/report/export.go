@@ -93,8 +93,7 @@ func (e Export) write(write func(io.Writer) error) error {
 	return pathError(e.path, errors.Join(err, f.Close()))
 }
 
-// pathError returns the error with the path of the file itself in place of the temporary file that is renamed at the
-// end.
+// pathError returns the error with the path of the file in place of the temporary file that is renamed at the end.
 func pathError(path string, err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("%s: %w", path, at.Err)

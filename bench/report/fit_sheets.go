@@ -70,8 +70,7 @@ func (f *Fit) choicesSheet() Sheet {
 	return s.withoutEmptyColumns()
 }
 
-// maxRowsPerStage limits the configurations of a stage that are shown; recommended ones and the authors' own always
-// are.
+// maxRowsPerStage limits the configurations shown of a stage; recommended ones and the authors' own always are.
 const maxRowsPerStage = 8
 
 // visibleChoices returns the choices that are shown. Of those with the same values, such as with and without

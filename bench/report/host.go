@@ -20,8 +20,7 @@ type HostMemory struct {
 	Peak string `json:"peak" jsonschema:"enum=loading,enum=training"`
 	// Parts sum to the interval.
 	Parts []HostPart `json:"parts"`
-	// Memory is the machine's memory, without the GPU's part if both share one memory (Unified); absent if it was not
-	// given.
+	// Memory is the machine's memory, without the GPU's part if both share one memory (Unified); absent if not given.
 	Memory  int64 `json:"memory_bytes,omitempty"`
 	Unified bool  `json:"unified,omitempty"`
 }

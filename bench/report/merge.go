@@ -42,8 +42,7 @@ func Merge(reports ...*Report) (*Report, error) {
 
 func shallowCopy(r *Report) *Report { return new(*r) }
 
-// finishMerge sets the end of the merged sweep from its parts: the first batch size that does not fit, and the largest
-// that does.
+// finishMerge sets the end of the merged sweep: the first batch size that does not fit, and the largest that does.
 func (r *Report) finishMerge(parts []*Report) error {
 	r.Stopped, r.Largest = nil, nil
 	var tried []int

@@ -60,8 +60,7 @@ type Tool struct {
 	Commit  string `json:"commit,omitempty"`
 }
 
-// Case is the case of a report, with further facts for its readers. If the result has points, they have the batch
-// sizes.
+// Case is the case of a report, with more facts. If the result has points, they have the batch sizes.
 type Case struct {
 	models.Case
 	// BatchUnit names one element of a batch.
@@ -312,8 +311,7 @@ func (u *Run) Kind() string {
 	return deviceKind(u.Simulated)
 }
 
-// HadRetries reports whether the run was out of memory, or succeeded only by freeing cached memory. Such a batch is
-// never safe.
+// HadRetries reports whether the run was out of memory, or succeeded only by freeing cached memory. It is never safe.
 func (u *Run) HadRetries() bool { return !u.Fits || u.Retries > 0 }
 
 // VerdictGiven returns the verdict on a step that was both estimated and run. A simulated run that fits does not show

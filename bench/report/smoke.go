@@ -15,8 +15,7 @@ import (
 // SmokeSchema names this version of the format of [Smoke].
 const SmokeSchema = "vprof.smoke/v1"
 
-// Smoke is the result of a test before training: the points of training at which memory may run out, and whether it
-// does.
+// Smoke is the result of a test before training: the points of training at which memory may run out, and if it does.
 type Smoke struct {
 	Schema  string    `json:"schema" jsonschema:"const=vprof.smoke/v1"`
 	Tool    Tool      `json:"tool"`
@@ -79,8 +78,7 @@ type Check struct {
 	Fits bool `json:"fits"`
 	// Reason is why the check is not safe; absent if it is.
 	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
-	// NotInVerdict marks a check that does not decide the verdict, because it tests another stage than the requested
-	// one.
+	// NotInVerdict marks a check that does not decide the verdict, because it tests a stage that was not requested.
 	NotInVerdict bool `json:"aside,omitempty"`
 	// FreesCache reports whether training continues only because PyTorch frees cached memory, which is slow.
 	FreesCache bool `json:"gives_back_cache,omitempty"`

@@ -8,8 +8,7 @@ import (
 	"unicode"
 )
 
-// Normalize reduces a name to its letters and digits, in lower case. "RTX 5060 Ti" and "rtx-5060-ti" have the same
-// result.
+// Normalize reduces a name to its letters and digits, in lower case. "RTX 5060 Ti" and "rtx-5060-ti" become equal.
 func Normalize(name string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {

@@ -17,8 +17,7 @@ import (
 	"unsafe"
 )
 
-// PathVariable names the environment variable that holds the path of another
-// library than the system's, as tests need it.
+// PathVariable names the environment variable that holds the path of another library than the system's, for tests.
 const PathVariable = "VPROF_LIBNVML"
 
 // soname is the library that NVIDIA's driver package installs. Under WSL2 it is in wslFolder, where distributions do
@@ -27,8 +26,7 @@ const soname = "libnvidia-ml.so.1"
 
 var wslFolder = "/usr/lib/wsl/lib"
 
-// Path returns the library that [Load] loads: a file name for the dynamic loader, or a path. go-nvml needs the same
-// path.
+// Path returns the library that [Load] loads: a file name for the dynamic loader, or a path. go-nvml needs it, too.
 func Path() string {
 	if path := os.Getenv(PathVariable); path != "" {
 		return path
@@ -49,8 +47,7 @@ func readable(file string) bool {
 
 var loading sync.Mutex
 
-// Load loads the library, once. go-nvml can be used if there is no error; otherwise all of its calls return "function
-// not found".
+// Load loads the library, once. go-nvml works if there is no error; otherwise its calls return "function not found".
 func Load() error {
 	loading.Lock()
 	defer loading.Unlock()

@@ -42,8 +42,7 @@ func SwitchOption[T any](key string, at func(*T) *bool) Option[T] {
 	return o
 }
 
-// OffOption returns an option whose value is true or false; the default is true. The field is true if the option is
-// off.
+// OffOption returns an option whose value is true or false; the default is true. The field is true if it is off.
 func OffOption[T any](key string, at func(*T) *bool) Option[T] {
 	read := func(text string) (bool, error) {
 		on, err := ParseBool(text)

@@ -51,8 +51,7 @@ func (l *List) AddTexts(texts ...string) {
 	}
 }
 
-// Example adds a sentence about things, if any. The format has a verb for their number and one for the first, as an
-// example.
+// Example adds a sentence about things, if any. The format has a verb for their number and one for the first.
 func (l *List) Example(format, unit string, things []string) {
 	if n := len(things); n > 0 {
 		l.Add(format, CountText(n, unit), things[0])

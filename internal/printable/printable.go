@@ -1,5 +1,4 @@
-// Package printable makes text from files and other programs safe to show: on a
-// terminal, in a spreadsheet, in Markdown.
+// Package printable makes text from files and other programs safe for terminals, spreadsheets and Markdown.
 package printable
 
 import (

@@ -87,8 +87,7 @@ func (p *Process) End(patience time.Duration) {
 	}
 }
 
-// ExitCode returns a command's exit code by a shell's rules: its own code, or 128 plus the number of the signal that
-// ended it.
+// ExitCode returns a command's exit code by a shell's rules: its own code, or 128 plus the signal that ended it.
 func ExitCode(err *exec.ExitError) int {
 	if s, ok := err.Sys().(syscall.WaitStatus); ok && s.Signaled() {
 		return 128 + int(s.Signal())

@@ -165,8 +165,7 @@ func readProcess(pid int) (p process, ok bool) {
 // hasExited reports whether no process has this ID.
 func hasExited(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// KillWithParent makes the system kill a command when the thread that started it ends, so that none outlives a killed
-// vprof.
+// KillWithParent makes the system kill a command when the thread that started it ends, so that it ends with vprof.
 func KillWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -35,8 +35,7 @@ type Config struct {
 
 func (c Config) activation() *nn.FuncLayer { return hf.Activation(cmp.Or(c.Activation, "gelu")) }
 
-// embeddings sums the embeddings of tokens, positions and token types. RoBERTa declares position embeddings in another
-// order.
+// embeddings sums the embeddings of tokens, positions and token types. RoBERTa declares positions in another order.
 type embeddings struct {
 	nn.Module
 	WordEmbeddings                          nn.Layer

@@ -60,7 +60,8 @@ func (a Asking) Ask(ctx context.Context, generation int, questions []query.Quest
 		return "", nil, err
 	}
 	if len(answer.Bytes) != len(questions) || answer.CuDNN == "" {
-		return "", nil, fmt.Errorf("cuDNN: asked %d questions, got %d answers", len(questions), len(answer.Bytes))
+		return "", nil, fmt.Errorf("cuDNN answered %[2]d of %[1]d questions about convolutions; run \"vprof capture "+
+			"ask\" again with --verbose, which shows the output of Python", len(questions), len(answer.Bytes))
 	}
 	return answer.CuDNN, answer.Bytes, nil
 }

@@ -37,5 +37,5 @@ func TestAnswersMustBeAsManyAsQuestions(t *testing.T) {
 	}
 	_, _, err := capture.Asking{Python: interpreter(t, `echo '{"cudnn": "9.19", "bytes": [1, 2]}' > $3`)}.Ask(
 		t.Context(), 86, nil)
-	require.ErrorContains(t, err, "asked 0 questions, got 2 answers")
+	require.ErrorContains(t, err, "cuDNN answered 2 of 0 questions about convolutions; run \"vprof capture ask\" again with --verbose, which shows the output of Python")
 }

@@ -72,7 +72,7 @@ func TestPythonThatDiesIsAFailureWithItsLastLine(t *testing.T) {
 	require.ErrorContains(t, err, "exit status 7: Killed by nobody")
 	require.False(t, errors.As(err, new(*capture.RefusedError)))
 	_, err = capture.Run(t.Context(), capture.Options{Spec: "m", Python: interpreter(t, `echo "[1" > $3`)})
-	require.ErrorContains(t, err, "the script's result")
+	require.ErrorContains(t, err, "capture: the result of the Python script cannot be read: unexpected end of JSON input\nunexpected end of JSON input; run the command again with --verbose")
 }
 
 func TestInterruptEndsPython(t *testing.T) {

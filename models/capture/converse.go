@@ -64,7 +64,7 @@ func (c *Conversation) start() (err error) {
 	}
 	c.answers = bufio.NewScanner(out)
 	if !c.answers.Scan() {
-		return fmt.Errorf("%s has no cuDNN; name a Python with PyTorch for CUDA", c.cmd.Path)
+		return fmt.Errorf("%s has no cuDNN; name a Python with PyTorch for CUDA with --python", c.cmd.Path)
 	}
 	c.Version = strings.TrimSpace(c.answers.Text())
 	return nil
@@ -111,7 +111,8 @@ func (c *Conversation) ask(q string, answer any) error {
 		return err
 	}
 	if !c.answers.Scan() {
-		return fmt.Errorf("cuDNN gave no answer to %q", q)
+		return fmt.Errorf("cuDNN of this Python ended before it answered about the convolution %q; run the command "+
+			"again", q)
 	}
 	return json.Unmarshal(c.answers.Bytes(), answer)
 }

@@ -75,13 +75,14 @@ func readResult(path, python string, ended error, last string, result any) error
 	text, err := os.ReadFile(path)
 	if err != nil {
 		if ended == nil {
-			ended = errors.New("the script ended without a result")
+			ended = errors.New("the Python script ended without a result")
 		}
-		return fmt.Errorf("%s: %w: %s (--verbose shows its output)", python, ended, last)
+		return fmt.Errorf("%s: %w: %s (add --verbose to see all of its output)", python, ended, last)
 	}
 	refused := new(RefusedError)
 	if err := errors.Join(json.Unmarshal(text, refused), json.Unmarshal(text, result)); err != nil {
-		return fmt.Errorf("the script's result: %w", err)
+		return fmt.Errorf("the result of the Python script cannot be read: %w; run the command again with --verbose",
+			err)
 	}
 	if refused.What != "" {
 		return refused

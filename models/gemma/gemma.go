@@ -37,8 +37,7 @@ type Config struct {
 	// Blocks reports whether the multimodal model creates masks of tokens that attend to each other in both directions,
 	// even for a text, which has no such tokens.
 	Blocks bool
-	// Flash uses FlashAttention in layers whose head size it supports. Liger uses liger-kernel's norms and feed-forward
-	// parts.
+	// Flash uses FlashAttention in layers whose head size it supports. Liger uses liger-kernel's norms and MLPs.
 	Flash, Liger bool
 	// Eager uses eager attention, which keeps its attention weights.
 	Eager bool

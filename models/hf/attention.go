@@ -20,8 +20,7 @@ type AttentionOptions struct {
 	// Groups is num_key_value_groups, the number of query heads that share one head of keys and values; zero and one
 	// mean no sharing.
 	Groups int64
-	// KeepsScoreType computes the softmax of eager attention in the scores' data type, as Llama 4 does, instead of
-	// fp32.
+	// KeepsScoreType computes the softmax of eager attention in the scores' type, as Llama 4 does, not in fp32.
 	KeepsScoreType bool
 	// RepeatKV repeats keys and values for every query head even if the kernel does not need it, as torchtune does.
 	RepeatKV bool
@@ -147,8 +146,7 @@ func repeatHeads(f *frame, x *tensor, n int64) *tensor {
 	return g.Return(x.Reshape(b, heads*n, length, size))
 }
 
-// SplitHeads records view(batch, length, -1, size).transpose(1, 2): it splits a projection [batch, length, width] into
-// heads.
+// SplitHeads records view(batch, length, -1, size).transpose(1, 2) of a projection [batch, length, width].
 func SplitHeads(x *tensor, size int64) *tensor {
 	return x.View(x.Size(0), x.Size(1), -1, size).Transpose(1, 2)
 }

@@ -58,8 +58,8 @@ func (c ContextParallel) shardBatch(f *frame, b *TextBatch) {
 func (c ContextParallel) resizeBatch(f *frame, b *TextBatch) {
 	n, length := b.IDs.Size(0), b.IDs.Size(1)
 	if length%(2*c.Ranks) != 0 {
-		f.Tape().Raise(fmt.Errorf("cp: context_parallel splits sequences into %d parts, two for each rank; "+
-			"%d tokens are not a multiple of that: use another length", 2*c.Ranks, length))
+		f.Tape().Raise(fmt.Errorf("context_parallel (cp) splits sequences into %d parts, two for each rank, and %d "+
+			"tokens are not a multiple of that; change --seq-len", 2*c.Ranks, length))
 	}
 	for _, x := range []**tensor{&b.IDs, &b.Labels, &b.Positions} {
 		if *x != nil {
@@ -100,10 +100,11 @@ func (c ContextParallel) Attention(f *frame, q, k, v, mask *tensor, o AttentionO
 	switch {
 	// a hook removes the mask for TorchRing (_attach_context_parallel_hooks)
 	case mask != nil && c.Algorithm != models.TorchRing:
-		f.Tape().Raise(fmt.Errorf("cp: attention over sequences that ranks share takes no mask, and this model needs " +
-			"one; plan sequences without padding or packing (--set packed=0), and no windows"))
+		f.Tape().Raise(fmt.Errorf("context parallelism (cp) has no attention mask, which this model needs; plan " +
+			"sequences without padding, packing and windows (--set padding=0 --set packed=0), or leave out cp"))
 	case c.Algorithm != models.Ulysses && o.Dropout > 0:
-		f.Tape().Raise(fmt.Errorf("cp: vprof records ring attention without dropout; use cp_by=%s", models.Ulysses))
+		f.Tape().Raise(fmt.Errorf("vprof records ring attention (cp) only without dropout; use cp_by=%s, or leave "+
+			"out cp", models.Ulysses))
 	case c.Algorithm == models.Ulysses:
 		return c.ulyssesAttention(f, q, k, v, o)
 	}
@@ -112,8 +113,8 @@ func (c ContextParallel) Attention(f *frame, q, k, v, mask *tensor, o AttentionO
 	}
 	if c.Algorithm == models.TorchRing {
 		if !q.DType().IsHalf() {
-			f.Tape().Raise(errors.New("cp: vprof records context_parallel with FlashAttention, which needs half " +
-				"precision; train in bf16"))
+			f.Tape().Raise(errors.New("vprof records context_parallel (cp) with FlashAttention, which needs half " +
+				"precision; add --amp bf16 or --weights bf16"))
 		}
 		return c.callTorchRing(f, q, k, v, o)
 	}
@@ -123,7 +124,7 @@ func (c ContextParallel) Attention(f *frame, q, k, v, mask *tensor, o AttentionO
 	if c.Algorithm == models.Llama3 {
 		if q.Size(0) != 1 {
 			f.Tape().Raise(
-				fmt.Errorf("cp: ring-flash-attn's llama3 attention needs --batch 1; set it, or use cp_by=%s",
+				fmt.Errorf("the llama3 attention of ring-flash-attn (cp) needs --batch 1; set it, or use cp_by=%s",
 					models.Ring))
 		}
 		y = g.Bind(g.Apply(c.llama3Attention(), q.Squeeze(0), k.Squeeze(0), v.Squeeze(0))[0]).Unsqueeze(0)
@@ -138,8 +139,8 @@ func (c ContextParallel) Attention(f *frame, q, k, v, mask *tensor, o AttentionO
 func (c ContextParallel) ulyssesAttention(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	if k.Size(1)%c.Ranks != 0 {
 		f.Tape().Raise(
-			fmt.Errorf("cp: %d ranks cannot share %d heads of keys and values evenly; use a number of ranks "+
-				"that divides them, or cp_by=%s", c.Ranks, k.Size(1), models.Ring))
+			fmt.Errorf("%d ranks cannot share %d heads of keys and values evenly (cp); use a number of ranks that "+
+				"divides the number of heads, or cp_by=%s", c.Ranks, k.Size(1), models.Ring))
 	}
 	g := f.FunctionFrame(q, k, v)
 	heads := func(x *tensor) *tensor {

@@ -21,11 +21,11 @@ type Decoder interface {
 func (t Text) withBatchPositions(f *frame, b TextBatch) Text {
 	switch {
 	case t.TokenRanks > 1 && b.IDs.Size(1)%t.TokenRanks != 0:
-		f.Tape().Raise(fmt.Errorf("sequence: %d ranks cannot share sequences of %d tokens evenly; use a length "+
-			"that %d divides", t.TokenRanks, b.IDs.Size(1), t.TokenRanks))
+		f.Tape().Raise(fmt.Errorf("%d ranks cannot share sequences of %d tokens evenly (sequence parallelism); use a "+
+			"--seq-len that %d divides, or leave out sequence", t.TokenRanks, b.IDs.Size(1), t.TokenRanks))
 	case t.VocabRanks > 1 && !t.needsAllLogits():
-		f.Tape().Raise(errors.New("loss: loss_parallel needs the logits of the output layer; leave out the fused or " +
-			"chunked loss, or the strategy's loss"))
+		f.Tape().Raise(errors.New("loss_parallel (loss=true of --strategy) needs the logits of the output layer; " +
+			"leave out --set fused-loss and chunked-loss, or loss of --strategy"))
 	}
 	t.positions = b.Positions
 	return t
@@ -34,7 +34,7 @@ func (t Text) withBatchPositions(f *frame, b TextBatch) Text {
 // checkLinearLoss raises an error if a fused loss would skip what the model does to its logits.
 func (t Text) checkLinearLoss(f *frame) {
 	if t.SoftCap || t.ScaledLogits {
-		f.Tape().Raise(errors.New("linear_cross_entropy needs the logits unchanged, and this model scales or " +
+		f.Tape().Raise(errors.New("the setting linear-cross-entropy needs unchanged logits, but this model scales or " +
 			"caps them; use --set chunked-loss=N"))
 	}
 }
@@ -133,8 +133,8 @@ func (t *TextTask) setObjective(c *modelCaller) {
 func headWeight(f *frame, output nn.Layer) *tensor {
 	if nn.BaseLayerOf(output) != nn.TrainedCopyOf(output) {
 		f.Tape().Raise(
-			errors.New("the chunked loss reads the weight of the output layer without its adapter; leave the " +
-				"layer out of the targets of --lora, or use another loss"))
+			errors.New("the chunked loss uses the weight of the output layer without its adapter; leave the output " +
+				"layer out of target= in --lora, or use another loss"))
 	}
 	return nn.OutputWeight(output)
 }

@@ -75,8 +75,7 @@ func (p *policyTask) swiftLogProbs(f *frame, ids, padding *tensor, model *modelC
 }
 
 // tokenLogProbs records _get_per_token_logps_and_entropies of TRL's trainers for ids [n, length], which returns
-// log-probabilities [n, answer tokens] one micro-batch at a time. The logits of one live while the model runs on the
-// next.
+// log-probabilities [n, answer tokens] one micro-batch at a time. One's logits live while the model runs on the next.
 func (p *policyTask) tokenLogProbs(f *frame, ids, mask *tensor, model *modelCaller, entropy bool) *tensor {
 	answer, rules := p.objective.AnswerTokens(), f.Tape().Rules().Libraries
 	g := f.FunctionFrame(ids, mask)
@@ -157,7 +156,8 @@ const maxCacheGrowths = 512
 // calls after the second, only the last is recorded.
 func (t *TextTask) Generate(f *trace.Frame, n int64) {
 	if t.nextLogits == nil || t.Cache == nil || t.embeddingMethod != nil {
-		f.Tape().Raise(errors.New("evaluate: vprof does not record generation with this task"))
+		f.Tape().Raise(errors.New("evaluate: vprof does not record text generation (new-tokens) with this task or " +
+			"adapter; leave out new-tokens"))
 	}
 	g := f.FunctionFrame()
 	end := t.Cache.keepOver(g)

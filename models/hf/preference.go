@@ -257,8 +257,7 @@ func recordEntropies(f *frame, logits *tensor) {
 }
 
 // logMetrics records what TRL logs about the logits: the entropy, from one copy, and the mean logits of chosen and
-// rejected answers. For pairs these are views of the batch. Rated answers are indexed; half of them are assumed to be
-// desirable.
+// rejected answers. For pairs these are views of the batch. Rated answers are indexed; half of them count as desirable.
 func (p *preferenceTask) logMetrics(f *frame, logits *tensor) {
 	f.Tape().NoGrad(func() {
 		g := f.FunctionFrame()

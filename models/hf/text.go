@@ -83,8 +83,7 @@ type Recomputation struct {
 	// Checkpointing recomputes every layer, or every Every-th.
 	Checkpointing bool
 	Every         int
-	// Reentrant selects torch.utils.checkpoint's reentrant variant. TrainedOnly skips layers without trained
-	// parameters.
+	// Reentrant selects torch.utils.checkpoint's reentrant variant. TrainedOnly skips untrained layers.
 	Reentrant, TrainedOnly bool
 }
 
@@ -162,8 +161,7 @@ type TextTask struct {
 	valueHeadModel *valueHeadModel
 	// policy is the task of learning from generated answers; nil for other objectives.
 	policy *policyTask
-	// Attentions are the attention modules, one for each layer, to which a peft method adds prompts; nil if it has
-	// none for the model.
+	// Attentions are the attention modules, one for each layer, to which a peft method adds prompts; nil without any.
 	Attentions []peft.Attention
 	// embeddingMethod is a peft method at the embedding; nil for most methods.
 	embeddingMethod *peft.AdaptedLayer
@@ -290,8 +288,8 @@ func (t *TextTask) Loss(f *trace.Frame, loss **trace.Tensor) {
 func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 	plain := t.Classes == nil && t.Extra == nil && t.Objective.IsZero() && t.Packed != SeveralSequences
 	if method.ForLanguageModels() && !plain || t.Context.Ranks > 1 {
-		return nil, errors.New("vprof records methods of peft at the embeddings of language models that learn the " +
-			"next token of sequences with one text each; use \"vprof run\"")
+		return nil, errors.New("vprof adds methods of peft to embeddings only in language models trained on the next " +
+			"token, with one text in each sequence; name other layers, or run your own script with \"vprof run\"")
 	}
 	words := peft.Words{Embeddings: t.Inputs, Output: t.Output, Attentions: t.Attentions}
 	tuned, err := peft.AdaptEmbeddings(t.Net, method, words)

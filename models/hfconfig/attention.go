@@ -62,7 +62,8 @@ func (d llamaType) addAttentionSettings(c llama.Config, a *architecture) {
 
 func (a *architecture) addEagerSetting() {
 	a.settings = append(a.settings, hf.Eager.Setting())
-	a.addRefusal("eager", "attention is either eager or FlashAttention; choose one", func(c models.Case) bool {
+	a.addRefusal("eager", "both eager attention and FlashAttention are chosen; give only one of --set eager=1 and "+
+		"--set flash=1", func(c models.Case) bool {
 		return hf.Eager.IsChosen(c) && hf.Flash.IsChosen(c)
 	})
 }
@@ -78,7 +79,9 @@ func (a *architecture) addFlexSetting(dropout float64) {
 		return notes
 	})
 	a.addRefusal("flex", fmt.Sprintf("transformers raises \"flex_attention does not support dropout\", and "+
-		"attention_dropout is %g", dropout), func(c models.Case) bool { return hf.Flex.IsChosen(c) && dropout > 0 })
-	a.addRefusal("flex", "attention is either eager, flex_attention or FlashAttention; choose one",
+		"attention_dropout of the configuration is %g; set it to 0, or leave out --set flex",
+		dropout), func(c models.Case) bool { return hf.Flex.IsChosen(c) && dropout > 0 })
+	a.addRefusal("flex", "flex_attention and another attention are both chosen; give only one of --set flex=1, "+
+		"eager=1 and flash=1",
 		func(c models.Case) bool { return hf.Flex.IsChosen(c) && (hf.Eager.IsChosen(c) || hf.Flash.IsChosen(c)) })
 }

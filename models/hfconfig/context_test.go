@@ -96,7 +96,7 @@ func TestSequencesThatCannotBeShared(t *testing.T) {
 		"8 ranks cannot share 4 heads of keys and values evenly")
 	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2, CPStyle: models.Llama3}, 8, 2, 0),
 		"needs --batch 1")
-	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2}, 8, 2, 1), "takes no mask")
+	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2}, 8, 2, 1), "context parallelism (cp) has no attention mask, which this model needs; plan sequences without padding, packing and windows (--set padding=0 --set packed=0), or leave out cp")
 	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CP: 3}, 8, 1, 0),
 		"8 GPUs cannot be divided into groups of 3 that share a sequence (cp=3)")
 	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CPStyle: models.Ring}, 8, 1, 0),
@@ -215,5 +215,5 @@ func TestPyTorchsContextParallelSaysWhatItCannotShare(t *testing.T) {
 	}
 	require.NoError(t, record(64, "bf16"))
 	require.ErrorContains(t, record(60, "bf16"), "into 8 parts, two for each rank")
-	require.ErrorContains(t, record(64, "fp32"), "train in bf16")
+	require.ErrorContains(t, record(64, "fp32"), "vprof records context_parallel (cp) with FlashAttention, which needs half precision; add --amp bf16 or --weights bf16")
 }

@@ -35,16 +35,18 @@ func newDecoder(name string, layers, width, classes int64, length models.Setting
 				"not take: --set padding=1, --set packed=1",
 		},
 		checks: []caseCheck{
-			refuseIf("packed", "rows that come with a padding mask are not looked at for several sequences; leave out "+
-				"padding", func(c models.Case) bool { return c.Settings[hf.Padding] > 0 && c.IsSwitchOn("packed") }),
-			refuseIf("flat", "a batch in one row has no padding and no ranks that share rows, and needs the loss of "+
-				"the next token; leave it out", func(c models.Case) bool {
+			refuseIf("packed", "sequences with a padding mask cannot hold several texts each; leave out --set "+
+				"padding, or --set packed",
+				func(c models.Case) bool { return c.Settings[hf.Padding] > 0 && c.IsSwitchOn("packed") }),
+			refuseIf("flat", "a flattened batch (flat) has no padding and no ranks that share sequences, and needs "+
+				"next-token training; leave out --set flat, or the other option", func(c models.Case) bool {
 				s := c.Strategy
 				return c.IsSwitchOn("flat") &&
 					(c.Settings[hf.Padding] > 0 || c.IsSwitchOn(hf.SharedLabels) || !c.Objective.IsZero() ||
 						s != nil && (s.CP > 1 || s.Sequence))
 			}),
-			refuseIf(models.HalfEmbeddingsSetting, "is about layers that --quantize leaves in fp32; add --weights fp32",
+			refuseIf(models.HalfEmbeddingsSetting, "half-embeddings sets the type of layers that --quantize leaves "+
+				"in fp32; add --quantize and --weights fp32, or leave out --set half-embeddings",
 				func(c models.Case) bool {
 					return c.IsSwitchOn(models.HalfEmbeddingsSetting) && (c.Quantize == "" || c.Weights != models.FP32)
 				}),

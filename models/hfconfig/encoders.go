@@ -43,18 +43,18 @@ func (r *reader) problemType(labels int64) func(classes int64) hf.ProblemType {
 	}
 	known := map[string]hf.ProblemType{single: hf.SingleLabel, multi: hf.MultiLabel, regression: hf.Regression}
 	given := r.choice("problem_type", single, []string{single, multi, regression})
-	r.must(given != single || labels > 1, name, "%s with one class; num_labels must be 2 or more", single)
+	r.must(given != single || labels > 1, name, "%s needs several classes; set num_labels to 2 or more", single)
 	return func(int64) hf.ProblemType { return known[given] }
 }
 
 // checkHeads checks that the number of attention heads divides the width.
 func (r *reader) checkHeads(key string, heads int64, widthKey string, width int64) {
-	r.must(width%heads == 0, key, "%d heads do not divide %s %d", heads, widthKey, width)
+	r.must(width%heads == 0, key, "%d heads: need a number that divides %s, %d", heads, widthKey, width)
 }
 
 // checkEven checks that the width of rotary embeddings is even.
 func (r *reader) checkEven(key string, width int64) {
-	r.must(width%2 == 0, key, "%d is odd; rotary positions need an even number", width)
+	r.must(width%2 == 0, key, "%d is odd: need an even size for rotary positions", width)
 }
 
 // bertConfig reads the keys that the configurations of BERT and RoBERTa share.
@@ -105,10 +105,10 @@ func readXLMRoBERTa(r *reader) architecture { return r.roberta(30522) }
 func (r *reader) roberta(vocab int64) architecture {
 	c, labels := r.bertConfig(vocab, true), r.labelCount()
 	pad, some := r.padToken(1, c.Vocab)
-	r.must(some && pad >= 0, "pad_token_id", "absent: RoBERTa counts positions from it")
+	r.must(some && pad >= 0, "pad_token_id", "missing: RoBERTa counts positions from it; set it, like 1")
 	most := c.Positions - pad - 1
 	r.must(most > 0, "max_position_embeddings",
-		"%d leaves no position: they are counted from pad_token_id %d on", c.Positions, pad)
+		"%d is too small: positions are counted from pad_token_id, %d, so need at least 2 more", c.Positions, pad)
 	a := newEncoder("RoBERTa", c.Layers, c.Width, max(1, most), labels)
 	a.settings = append(a.settings, hf.HeadlessSetting())
 	a.addEagerSetting()

@@ -160,7 +160,8 @@ func (r *reader) readExperts(c *llama.Config, count int64, key, also string, eac
 
 // checkExperts checks the number of experts per token, and that experts_implementation is the default.
 func (r *reader) checkExperts(key string, perToken, count int64) {
-	r.must(perToken <= count, key, "%d is more than the %d experts that there are", perToken, count)
+	r.must(perToken <= count, key, "%d experts for each token: need at most the %d experts of the model",
+		perToken, count)
 	for _, key := range []string{"experts_implementation", "_experts_implementation"} {
 		r.refuse(key, `"grouped_mm"`)
 	}

@@ -119,9 +119,9 @@ func (r *reader) family() (kind string, f family, err error) {
 		return "", f, input.KeyErrorf(r.file, "model_type", "%s: need a name like \"llama\"", excerpt(value))
 	}
 	if f, ok = familyOf(kind); !ok {
-		return "", f, input.KeyErrorf(r.file, "model_type", "vprof does not describe %s; \"vprof run -- python "+
-			"train.py\" measures your training script on a simulated GPU, and \"vprof capture %s:%s -o model.pt2\" "+
-			"makes a file for the other commands", excerpt(value), Scheme, r.file)
+		return "", f, input.KeyErrorf(r.file, "model_type", "vprof has no model for the architecture %s; \"vprof run "+
+			"-- python train.py\" measures your training script on a simulated GPU, and \"vprof capture %s:%s -o "+
+			"model.pt2\" makes a file for the other commands", excerpt(value), Scheme, r.file)
 	}
 	return kind, f, nil
 }

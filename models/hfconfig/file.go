@@ -72,7 +72,8 @@ func readFile(path string) ([]byte, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
 	if err == nil && len(data) > mostBytes {
-		err = input.FileErrorf(path, "is larger than %d MiB; name a config.json", mostBytes>>20)
+		err = input.FileErrorf(path, "the file is larger than %d MiB, so it is no configuration; name the model's "+
+			"config.json", mostBytes>>20)
 	}
 	return data, err
 }

@@ -41,8 +41,8 @@ func TestProductsInFloat8(t *testing.T) {
 		models.Options{})
 	require.ErrorContains(t, err, "torch._scaled_mm is only supported")
 	for want, c := range map[string]models.Case{
-		"unknown recipe \"mxfp8\"": {MemoryOptions: models.MemoryOptions{Float8: "mxfp8"}},
-		"as a whole": {
+		"float8: there is no float8 recipe \"mxfp8\"; use one of tensorwise": {MemoryOptions: models.MemoryOptions{Float8: "mxfp8"}},
+		"float8: float8 training needs a model whose weights are all trained; leave out --lora, --quantize and --set qat, or leave out --set float8": {
 			LoRA:          &models.LoRA{Rank: 8},
 			MemoryOptions: models.MemoryOptions{Float8: "tensorwise"},
 		},

@@ -114,7 +114,8 @@ func (r *reader) readGemmaText(window int64) (c gemma.Config, l gemma.Layer, n i
 		"AttentionDropout=attention_dropout:0 Tied=tie_word_embeddings:true", window))
 	r.setFields(&l, "HeadSize=head_dim:256 KVHeads=num_key_value_heads:4")
 	r.checkEven("head_dim", l.HeadSize)
-	r.must(c.Heads%l.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", l.KVHeads, c.Heads)
+	r.must(c.Heads%l.KVHeads == 0, "num_key_value_heads", "%d: need a number that divides num_attention_heads, %d",
+		l.KVHeads, c.Heads)
 	r.readRotary(1, true)
 	return c, l, r.size("num_hidden_layers", 30, mostLayers)
 }
@@ -132,7 +133,8 @@ func (r *reader) markSharedKV(of []gemma.Layer, last int64) {
 	}
 	key, own := "num_kv_shared_layers", int64(len(of))-last
 	if own <= 0 {
-		r.fail(key, "%d leave no layer with keys of its own among num_hidden_layers %d", last, len(of))
+		r.fail(key, "%d layers that share keys and values: need fewer than the %d layers of num_hidden_layers",
+			last, len(of))
 		return
 	}
 	stored := map[bool]bool{}
@@ -142,7 +144,8 @@ func (r *reader) markSharedKV(of []gemma.Layer, last int64) {
 	}
 	for i := own; i < int64(len(of)); i++ {
 		of[i].Shares = true
-		r.must(stored[of[i].Slides], key, "%d: layer %d has no earlier one of its kind to take keys from", last, i)
+		r.must(stored[of[i].Slides], key, "%d: layer %d has no earlier layer of its kind whose keys and values it "+
+			"could share; need a smaller number", last, i)
 	}
 }
 
@@ -160,7 +163,8 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 		r.checkEven("global_head_dim", full.HeadSize)
 		if heads := r.sizeOr("num_global_key_value_heads", 0, 0, mostWidth); heads > 0 && c.KeysAreValues {
 			full.KVHeads = heads
-			r.must(c.Heads%heads == 0, "num_global_key_value_heads", "%d do not divide num_attention_heads %d",
+			r.must(c.Heads%heads == 0, "num_global_key_value_heads", "%d: need a number that divides "+
+				"num_attention_heads, %d",
 				heads, c.Heads)
 		}
 		slides := r.slidingGemmaLayers(n)
@@ -184,7 +188,8 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 			c.PerLayer, c.PerLayerVocab = r.number("hidden_size_per_layer_input", 256, 0, mostWidth),
 				r.size("vocab_size_per_layer_input", 262144, mostVocab)
 			r.must(shared == 0 || c.PerLayer > 0, "num_kv_shared_layers",
-				"%d without hidden_size_per_layer_input: transformers cannot run it", shared)
+				"%d: transformers needs hidden_size_per_layer_input for layers that share keys and values; set it, "+
+					"or need 0", shared)
 			r.readGemmaExperts(&c)
 		}
 		return c

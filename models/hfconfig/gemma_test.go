@@ -10,14 +10,14 @@ import (
 
 func TestWrongGemmasAreExplained(t *testing.T) {
 	for config, want := range map[string]string{
-		`{"model_type": "gemma4_text", "num_kv_shared_layers": 30}`:                                  `num_kv_shared_layers: 30 leave no layer with keys of its own among num_hidden_layers 30`,
-		`{"model_type": "gemma4_text", "num_kv_shared_layers": 25}`:                                  `num_kv_shared_layers: 25: layer 5 has no earlier one of its kind to take keys from`,
-		`{"model_type": "gemma4_text", "num_kv_shared_layers": 5, "hidden_size_per_layer_input": 0}`: `num_kv_shared_layers: 5 without hidden_size_per_layer_input: transformers cannot run it`,
-		`{"model_type": "gemma4_text", "attention_k_eq_v": true, "num_global_key_value_heads": 3}`:   `num_global_key_value_heads: 3 do not divide num_attention_heads 8`,
-		`{"model_type": "gemma4_text", "use_bidirectional_attention": "all"}`:                        `use_bidirectional_attention: "all": vprof does not support models with it`,
-		`{"model_type": "gemma4_text", "global_head_dim": 65}`:                                       `global_head_dim: 65 is odd; rotary positions need an even number`,
-		`{"model_type": "gemma4", "text_config": {"enable_moe_block": true, "num_experts": 4}}`:      `text_config.top_k_experts: 8 is more than the 4 experts that there are`,
-		`{"model_type": "gemma4", "audio_config": {"subsampling_conv_channels": [8]}}`:               `audio_config.subsampling_conv_channels: has 1 convolutions; there are two`,
+		`{"model_type": "gemma4_text", "num_kv_shared_layers": 30}`:                                  `num_kv_shared_layers: 30 layers that share keys and values: need fewer than the 30 layers of num_hidden_layers`,
+		`{"model_type": "gemma4_text", "num_kv_shared_layers": 25}`:                                  `num_kv_shared_layers: 25: layer 5 has no earlier layer of its kind whose keys and values it could share; need a smaller number`,
+		`{"model_type": "gemma4_text", "num_kv_shared_layers": 5, "hidden_size_per_layer_input": 0}`: `num_kv_shared_layers: 5: transformers needs hidden_size_per_layer_input for layers that share keys and values; set it, or need 0`,
+		`{"model_type": "gemma4_text", "attention_k_eq_v": true, "num_global_key_value_heads": 3}`:   `num_global_key_value_heads: 3: need a number that divides num_attention_heads, 8`,
+		`{"model_type": "gemma4_text", "use_bidirectional_attention": "all"}`:                        `use_bidirectional_attention: vprof does not support the value "all"; need "vision" or no value, or run your own script with "vprof run"`,
+		`{"model_type": "gemma4_text", "global_head_dim": 65}`:                                       `global_head_dim: 65 is odd: need an even size for rotary positions`,
+		`{"model_type": "gemma4", "text_config": {"enable_moe_block": true, "num_experts": 4}}`:      `text_config.top_k_experts: 8 experts for each token: need at most the 4 experts of the model`,
+		`{"model_type": "gemma4", "audio_config": {"subsampling_conv_channels": [8]}}`:               `audio_config.subsampling_conv_channels: the list has 1 sizes of convolutions: need 2`,
 	} {
 		_, err := Parse("a/config.json", []byte(config))
 		require.EqualError(t, err, "a/config.json: "+want, config)

@@ -48,7 +48,7 @@ func readConformer(a *reader) tower.Conformer {
 	}
 	a.checkHeads("num_attention_heads", h.Heads, "hidden_size", h.Width)
 	if len(h.Channels) != 2 {
-		a.fail(channels, "has %d convolutions; there are two", len(h.Channels))
+		a.fail(channels, "the list has %d sizes of convolutions: need 2", len(h.Channels))
 		h.Channels = []int64{128, 32}
 	}
 	return h

@@ -19,8 +19,7 @@ import (
 // Scheme is the prefix of names of models from configurations, as in hf:config.json.
 const Scheme = "hf"
 
-// Limits of a configuration's numbers, far above the sizes of trained models. They keep recordings small and sums below
-// 2^63.
+// Limits of a configuration's numbers, far above the sizes of trained models. Recordings stay small, sums below 2^63.
 const (
 	mostBytes        = 16 << 20
 	mostLayers       = 512
@@ -68,7 +67,8 @@ func Source() models.Source {
 // in the hub's caches, in [OfHub], and online if [hub.Default] is set. The error is a [*input.FormatError].
 func Open(path string) (models.Model, error) {
 	if path == "" {
-		return models.Model{}, input.FileErrorf(Scheme+":", "the path is missing; use %s:path/to/config.json", Scheme)
+		return models.Model{}, input.FileErrorf(Scheme+":", "the path after the colon is missing; write --model "+
+			"%s:path/to/config.json", Scheme)
 	}
 	path, teacher, taught := strings.Cut(path, TeacherMark)
 	path = configPath(path)
@@ -126,8 +126,8 @@ func parse(file, name string, data []byte) (models.Model, error) {
 		})
 	}
 	a.addCheck(packed.check)
-	a.addRefusal("task", fmt.Sprintf("the configuration's architectures name %s, which vprof cannot train; "+
-		"choose with --task: %s", strings.Join(instead, ", "), strings.Join(tasks, ", ")),
+	a.addRefusal("task", fmt.Sprintf("the configuration's architectures name %s, which vprof cannot train; choose "+
+		"the class to train with --task: %s", strings.Join(instead, ", "), strings.Join(tasks, ", ")),
 		func(c models.Case) bool { return c.Task == "" })
 	a.caveats = slices.Insert(a.caveats, 0, packed.caveat)
 	m := train.CompleteModel(models.Model{
@@ -163,7 +163,7 @@ func (r *reader) affordable(m models.Model) error {
 		return err
 	}
 	if n := trainer.Counts().Total; n > mostParameters {
-		return input.FileErrorf(r.file, "describes a model of %d parameters; vprof accepts at most %d", n,
+		return input.FileErrorf(r.file, "the configuration describes %d parameters; vprof accepts at most %d", n,
 			int64(mostParameters))
 	}
 	return nil

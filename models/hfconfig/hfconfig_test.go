@@ -316,7 +316,7 @@ func TestArchitecturesNameTheTask(t *testing.T) {
 	_, err := m.Complete(models.Case{})
 	require.EqualError(t, err,
 		"hf:it: task: the configuration's architectures name Wav2Vec2ForPreTraining, which vprof cannot "+
-			"train; choose with --task: ctc")
+			"train; choose the class to train with --task: ctc")
 	_, err = m.Complete(models.Case{Task: ctc})
 	require.NoError(t, err)
 }

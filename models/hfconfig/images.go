@@ -167,7 +167,8 @@ func visionGemma3(r *reader) *imageInput {
 		made.without = "vprof does not record the head of SigLIP that pools (vision_use_head); the checkpoints of " +
 			"Gemma 3 have none"
 	case side*side != tokens || s.Image/s.Patch%side != 0:
-		r.fail("mm_tokens_per_image", "%d: the %d patches of a side do not make a square of as many tokens", tokens,
+		r.fail("mm_tokens_per_image", "%d: the %d patches of each side of an image cannot be pooled to so many "+
+			"tokens; need a square number whose root divides the patches", tokens,
 			s.Image/s.Patch)
 		return made
 	}

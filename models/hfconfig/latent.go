@@ -10,7 +10,7 @@ func (r *reader) readLatentAttention(c *llama.Config) {
 	s.Value, s.Interleaved = r.size("v_head_dim", s.Value, mostWidth), r.boolean("rope_interleave", s.Interleaved)
 	r.checkEven("qk_rope_head_dim", s.RoPE)
 	r.must(c.KVHeads == c.Heads, "num_key_value_heads",
-		"%d: latent attention has as many as num_attention_heads", c.KVHeads)
+		"%d: need as many as num_attention_heads, because latent attention shares no heads", c.KVHeads)
 	r.setFields(c, biasKeys)
 	c.Rotary.Size = s.RoPE
 }
@@ -36,10 +36,10 @@ func (r *reader) readExpertGroups(e *llama.Experts, usual llama.Groups) {
 		Chosen: r.size("topk_group", usual.Chosen, mostExperts),
 	}
 	e.Groups = g
-	r.must(e.Count%g.Count == 0, "n_group", "%d groups do not divide the %d experts", g.Count, e.Count)
-	r.must(g.Chosen <= g.Count, "topk_group", "%d is more than the %d groups that there are", g.Chosen, g.Count)
+	r.must(e.Count%g.Count == 0, "n_group", "%d groups: need a number that divides the %d experts", g.Count, e.Count)
+	r.must(g.Chosen <= g.Count, "topk_group", "%d groups: need at most the %d groups of n_group", g.Chosen, g.Count)
 	r.must(e.Routing == llama.RouteGreedy || e.Count/g.Count >= 2, "n_group",
-		"%d groups of the %d experts have less than two each", g.Count, e.Count)
+		"%d groups are too many for %d experts: need at least two experts in each", g.Count, e.Count)
 }
 
 // readFirstDense reads the number of first layers that have no experts (first_k_dense_replace).

@@ -51,14 +51,14 @@ func TestListedModelsRefuseWhatTheirConfigurationsRefuse(t *testing.T) {
 		model, want string
 		settings    models.Settings
 	}{
-		{"llama", "heads: 24 heads do not divide hidden_size 4096", models.Settings{"heads": 24}},
+		{"llama", "heads: 24 heads: need a number that divides hidden_size, 4096", models.Settings{"heads": 24}},
 		{
-			"llama", "heads: 32 heads of hidden_size 96 are 3 wide; rotary positions need an even number",
+			"llama", "heads: 32 heads of hidden_size 96 have a size of 3; rotary positions need an even size, so set head_dim",
 			models.Settings{"width": 96},
 		},
-		{"llama", "kv-heads: 5 do not divide num_attention_heads 32", models.Settings{"kv-heads": 5}},
+		{"llama", "kv-heads: 5: need a number that divides num_attention_heads, 32", models.Settings{"kv-heads": 5}},
 		{"llama", "layers: 0 is out of range: decoder layers, from 1 to 512", models.Settings{"layers": 0}},
-		{"vit-s16-224", "image-size: 100 is not a multiple of patch_size 16", models.Settings{"image-size": 100}},
+		{"vit-s16-224", "image-size: 100: need a multiple of patch_size, 16", models.Settings{"image-size": 100}},
 	} {
 		_, err := modelNamed(t, tc.model).Complete(models.Case{Settings: tc.settings})
 		require.EqualError(t, err, tc.model+": "+tc.want)

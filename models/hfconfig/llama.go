@@ -81,7 +81,8 @@ func (d llamaType) config(r *reader) llama.Config {
 	c.Heads = r.size("num_attention_heads", cmp.Or(d.Heads, 32), mostWidth)
 	c.Inner = r.size("intermediate_size", d.Inner, mostInner)
 	c.KVHeads = r.sizeOr("num_key_value_heads", cmp.Or(d.KVHeads, c.Heads), c.Heads, mostWidth)
-	r.must(c.Heads%c.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", c.KVHeads, c.Heads)
+	r.must(c.Heads%c.KVHeads == 0, "num_key_value_heads", "%d: need a number that divides num_attention_heads, %d",
+		c.KVHeads, c.Heads)
 	if c.Latent.Rank > 0 {
 		r.readRotary(1, true) // the part of a head that is turned has a key of its own
 	} else {
@@ -108,8 +109,8 @@ func (d llamaType) readHeads(r *reader, c *llama.Config) {
 	if c.HeadSize = r.sizeOr("head_dim", d.HeadSize, 0, mostWidth); c.HeadSize == 0 {
 		r.checkHeads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 		c.HeadSize = max(1, c.Width/c.Heads)
-		r.must(c.HeadSize%2 == 0, "num_attention_heads", "%d heads of hidden_size %d are %d wide; rotary positions "+
-			"need an even number", c.Heads, c.Width, c.HeadSize)
+		r.must(c.HeadSize%2 == 0, "num_attention_heads", "%d heads of hidden_size %d have a size of %d; rotary "+
+			"positions need an even size, so set head_dim", c.Heads, c.Width, c.HeadSize)
 	}
 	r.checkEven("head_dim", c.HeadSize)
 	r.grids = c.Rotary.Grids > 0
@@ -117,7 +118,7 @@ func (d llamaType) readHeads(r *reader, c *llama.Config) {
 	if size := int64(part * float64(c.HeadSize)); c.Rotary.Inside {
 		c.Rotary.Size = size
 		r.must(size > 0 && size%2 == 0 && size <= c.HeadSize, "partial_rotary_factor",
-			"%g of heads of %d is no even number of elements", part, c.HeadSize)
+			"%g of a head of %d elements: need an even number of elements, at least 2", part, c.HeadSize)
 	}
 }
 
@@ -207,7 +208,8 @@ func readNeoX(r *reader, c *llama.Config) {
 	if r.boolean("use_parallel_residual", true) {
 		c.Order = llama.NeoXParallel
 	}
-	r.must(c.KVHeads == c.Heads, "num_key_value_heads", "%d: GPT-NeoX has as many as num_attention_heads", c.KVHeads)
+	r.must(c.KVHeads == c.Heads, "num_key_value_heads", "%d: need as many as num_attention_heads, as GPT-NeoX has",
+		c.KVHeads)
 }
 
 // readSmolLM3 reads SmolLM3, some of whose layers have no position embeddings.
@@ -218,7 +220,8 @@ func readSmolLM3(r *reader, c *llama.Config) {
 	c.Unrotated = layersWhere(c, func(i int64) bool { return (i+1)%every == 0 })
 	if turned := r.numbers("no_rope_layers", 1); turned != nil {
 		if int64(len(turned)) != c.Layers {
-			r.fail("no_rope_layers", "has %d layers; num_hidden_layers is %d", len(turned), c.Layers)
+			r.fail("no_rope_layers", "the list has %d layers: need one value for each of the %d layers of "+
+				"num_hidden_layers", len(turned), c.Layers)
 			return
 		}
 		c.Unrotated = layersWhere(c, func(i int64) bool { return turned[i] == 0 })
@@ -267,12 +270,13 @@ func (r *reader) layersOfKind(key string, c *llama.Config, kind, other string, u
 		return layersWhere(c, usual)
 	}
 	if int64(len(types)) != c.Layers {
-		r.fail(key, "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
+		r.fail(key, "the list has %d layers: need one value for each of the %d layers of num_hidden_layers",
+			len(types), c.Layers)
 		return nil
 	}
 	return layersWhere(c, func(i int64) bool {
 		is := types[i] == kind
-		r.must(is || types[i] == other, key, "vprof does not know %q; it knows %s, %s", types[i], kind, other)
+		r.must(is || types[i] == other, key, "vprof does not support %q: need %s or %s", types[i], kind, other)
 		return is
 	})
 }
@@ -281,7 +285,7 @@ func (r *reader) layersOfKind(key string, c *llama.Config, kind, other string, u
 func (r *reader) slidingLayers(c *llama.Config, sliding string, usual func(layer int64) bool) []bool {
 	some := r.layersOfKind("layer_types", c, sliding, fullAttention, usual)
 	r.must(c.Window > 0 || r.names("layer_types") == nil || !slices.Contains(some, true), "layer_types",
-		"%s without a window: use_sliding_window and sliding_window say there is none", sliding)
+		"%s needs a window; set sliding_window, and use_sliding_window if the configuration has it", sliding)
 	return some
 }
 
@@ -295,7 +299,7 @@ func (r *reader) readRotary(part float64, some bool) float64 {
 		}
 		var kinds map[string]json.RawMessage
 		if json.Unmarshal(value, &kinds) != nil {
-			r.fail(name, "%s is not an object with rope_type", excerpt(value))
+			r.fail(name, "%s: need an object with the key rope_type", excerpt(value))
 			continue
 		}
 		for _, rope := range []json.RawMessage{value, kinds[fullAttention], kinds[slidingAttention]} {

@@ -21,7 +21,7 @@ func readLlama4(r *reader, c *llama.Config) {
 	c.Experts.PerToken = r.size("num_experts_per_tok", 1, mostExperts)
 	c.Experts.Inner, c.Inner = c.Inner, r.size("intermediate_size_mlp", 16384, mostInner)
 	r.must(c.Experts.PerToken <= c.Experts.Count, "num_experts_per_tok",
-		"%d is more than the %d experts that there are", c.Experts.PerToken, c.Experts.Count)
+		"%d experts for each token: need at most the %d experts of the model", c.Experts.PerToken, c.Experts.Count)
 	r.refuse("output_router_logits", "false")
 	c.Llama4.QKNorm = r.boolean("use_qk_norm", true)
 	c.Llama4.TemperatureTuning = r.hasTemperatureTuning()
@@ -29,7 +29,8 @@ func readLlama4(r *reader, c *llama.Config) {
 	c.Unrotated = layersWhere(c, func(i int64) bool { return (i+1)%every == 0 })
 	if turned := r.numbers("no_rope_layers", 1); len(turned) > 0 {
 		if int64(len(turned)) < c.Layers {
-			r.fail("no_rope_layers", "has %d layers; num_hidden_layers is %d", len(turned), c.Layers)
+			r.fail("no_rope_layers", "the list has %d layers: need one value for each of the %d layers of "+
+				"num_hidden_layers", len(turned), c.Layers)
 			return
 		}
 		c.Unrotated = layersWhere(c, func(i int64) bool { return turned[i] == 0 })
@@ -57,13 +58,13 @@ func addLlama4Settings(a *architecture) {
 	a.settings = append(a.settings, models.SwitchSetting(linearizedSetting, 0, "1 if experts are lists of linear "+
 		"layers, as axolotl's llama4_linearized_experts has them, 0 if they are parameters of all"))
 	a.settings = append(a.settings, hf.Flash.Setting())
-	a.addRefusal("lora", "peft also puts an adapter in place of the router, a linear layer with two results, "+
-		"and the step fails; name the other layers, such as q_proj+k_proj+v_proj+o_proj", func(c models.Case) bool {
+	a.addRefusal("lora", "peft would also adapt the router, a linear layer with two results, and the step would "+
+		"fail; name the layers, such as target=q_proj+k_proj+v_proj+o_proj", func(c models.Case) bool {
 		return c.LoRA != nil && c.LoRA.Match == "" &&
 			(len(c.LoRA.Targets) == 0 || slices.ContainsFunc(c.LoRA.Targets, isRouter))
 	})
 	a.addRefusal("flash", "transformers has no FlashAttention for Llama 4 and raises \"does not support Flash "+
-		"Attention\"; use attn_implementation sdpa", hf.Flash.IsChosen)
+		"Attention\"; leave out --set flash", hf.Flash.IsChosen)
 	a.addNote("all experts see all tokens, weighed by zeros where they are not chosen: no size depends on how tokens " +
 		"are routed")
 }
@@ -84,7 +85,7 @@ func towersLlama4(r *reader, text llama.Config) func() llama.Wrapper {
 	out, hidden := v.size("vision_output_dim", 7680, mostWidth), v.size("projector_input_dim", 4096, mostWidth)
 	s.Out = v.size("projector_output_dim", 4096, mostWidth)
 	r.must(hidden == s.Out, "vision_config.projector_input_dim",
-		"%d is not projector_output_dim %d, which the second layer takes", hidden, s.Out)
+		"%d: need the value of projector_output_dim, %d", hidden, s.Out)
 	return func() llama.Wrapper {
 		p := (&nn.NamedModule{}).Add("vision_model", tower.Llama4(s))
 		p.AddChild("multi_modal_projector").Add("linear_1", nn.NewLinear(out, text.Width, false))

@@ -22,7 +22,7 @@ func readViT(r *reader) architecture {
 	r.setFields(&c, "Channels=num_channels:3 "+usualSizes+"Inner=intermediate_size:3072 Activation=hidden_act:gelu "+
 		"HiddenDropout=hidden_dropout_prob:0 AttentionDropout=attention_probs_dropout_prob:0 !NoQKVBias=qkv_bias:true")
 	r.checkHeads("num_attention_heads", c.Heads, "hidden_size", c.Width)
-	r.must(c.Image%c.Patch == 0, "image_size", "%d is not a multiple of patch_size %d", c.Image, c.Patch)
+	r.must(c.Image%c.Patch == 0, "image_size", "%d: need a multiple of patch_size, %d", c.Image, c.Patch)
 	labels := r.labelCount()
 	problem := r.problemType(labels)
 	return architecture{
@@ -83,7 +83,8 @@ func readWav2Vec2(r *reader) architecture {
 	c.MaskVector = r.probability("mask_time_prob", 0.05) > 0 || r.probability("mask_feature_prob", 0) > 0
 	c.Conv = r.readConvolutions()
 	r.checkHeads("num_attention_heads", c.Heads, "hidden_size", c.Width)
-	r.must(c.Width%c.PositionGroups == 0, "num_conv_pos_embedding_groups", "%d do not divide hidden_size %d",
+	r.must(c.Width%c.PositionGroups == 0, "num_conv_pos_embedding_groups", "%d: need a number that divides "+
+		"hidden_size, %d",
 		c.PositionGroups, c.Width)
 	r.padToken(0, c.Vocab)
 	return architecture{
@@ -107,9 +108,11 @@ func (r *reader) readConvolutions() []wav2vec2.ConvLayer {
 	widths := r.sizes("conv_dim", []int64{512, 512, 512, 512, 512, 512, 512}, mostWidth)
 	strides := r.sizes("conv_stride", []int64{5, 2, 2, 2, 2, 2, 2}, mostKernel)
 	kernels := r.sizes("conv_kernel", []int64{10, 3, 3, 3, 3, 2, 2}, mostKernel)
-	r.must(len(strides) == len(widths), "conv_stride", "has %d numbers, conv_dim %d; there must be one for each layer",
+	r.must(len(strides) == len(widths), "conv_stride", "the list has %d numbers, but conv_dim has %d: need one for "+
+		"each layer",
 		len(strides), len(widths))
-	r.must(len(kernels) == len(widths), "conv_kernel", "has %d numbers, conv_dim %d; there must be one for each layer",
+	r.must(len(kernels) == len(widths), "conv_kernel", "the list has %d numbers, but conv_dim has %d: need one for "+
+		"each layer",
 		len(kernels), len(widths))
 	return lists.Make(min(len(widths), len(strides), len(kernels)), func(i int) wav2vec2.ConvLayer {
 		return wav2vec2.ConvLayer{Width: widths[i], Kernel: kernels[i], Stride: strides[i]}

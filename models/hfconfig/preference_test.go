@@ -58,11 +58,11 @@ func TestParametersAreTrainedByName(t *testing.T) {
 		"train-only: here is in the name of no parameter; they are named like model.layers": {
 			MemoryOptions: models.MemoryOptions{TrainOnly: "here"},
 		},
-		"train-only: adapters freeze all of the model": {
+		"train-only: adapters (--lora) freeze all of the model, so --train-only has no effect; name further trained modules with --lora save=NAMES": {
 			LoRA:          &models.LoRA{Rank: 4},
 			MemoryOptions: models.MemoryOptions{TrainOnly: "layers"},
 		},
-		"train-only: another option also selects the trained parameters": {
+		"train-only: --train-only and --stage or freeze both select the trained parameters; give only one of them": {
 			Stage:         "head",
 			MemoryOptions: models.MemoryOptions{TrainOnly: "layers"},
 		},
@@ -101,11 +101,11 @@ func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
 	}
 	for want, c := range map[string]models.Case{
 		"trained-weights: all weights are trained": {MemoryOptions: models.MemoryOptions{TrainedWeights: "fp32"}},
-		`trained-weights: "bf16" is not possible`: {MemoryOptions: models.MemoryOptions{
+		`trained-weights: trained weights can have only the type fp32, not "bf16"; use --set trained-weights=fp32, or set the type of all weights with --weights`: {MemoryOptions: models.MemoryOptions{
 			TrainOnly:      "layers",
 			TrainedWeights: "bf16",
 		}},
-		"trained-weights: strategies that shard": {
+		"trained-weights: the strategy fsdp2 shards weights and needs one type for all of them; leave out --set trained-weights, or use --strategy ddp": {
 			MemoryOptions: models.MemoryOptions{TrainOnly: "layers", TrainedWeights: "fp32"},
 			GPUs:          2, Strategy: &models.Strategy{Name: models.FSDP2},
 		},

@@ -59,7 +59,7 @@ func TestTrainingForQuantization(t *testing.T) {
 		LoRA:          &models.LoRA{Rank: 8},
 		MemoryOptions: models.MemoryOptions{QAT: q8da4w, Quantize: "nf4"},
 	})
-	require.ErrorContains(t, err, "qat: quantized layers cannot be trained quantization-aware; leave out --quantize")
+	require.ErrorContains(t, err, "qat: layers of --quantize are frozen and cannot be trained quantization-aware (qat); leave out --quantize, or --set qat")
 }
 
 // Peaks in the second step of peft 0.21 with use_dora, otherwise as above.

@@ -62,7 +62,7 @@ func (r *reader) sub(key string) *reader {
 	}
 	r.under[key] = child
 	if value, ok := r.raw[key]; ok && !null(value) && json.Unmarshal(value, &child.raw) != nil {
-		r.fail(key, "%s is not a configuration", excerpt(value))
+		r.fail(key, "%s: need an object with the keys of a configuration", excerpt(value))
 	}
 	return child
 }
@@ -134,9 +134,9 @@ func (r *reader) wholeNumber(value json.RawMessage, name string, least, most int
 	n, err := strconv.ParseInt(string(value), 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange), err == nil && (n < least || n > most):
-		r.fail(name, "%s is out of range: from %d to %d", excerpt(value), least, most)
+		r.fail(name, "%s is out of range: need %d to %d", excerpt(value), least, most)
 	case err != nil:
-		r.fail(name, "%s is not a whole number", excerpt(value))
+		r.fail(name, "%s: need a whole number", excerpt(value))
 	default:
 		return n, true
 	}
@@ -174,11 +174,11 @@ func (r *reader) sizes(key string, otherwise []int64, most int64) []int64 {
 	}
 	switch out := r.list(value, name, 1, most); {
 	case len(out) > mostConvolutions:
-		r.fail(name, "has %d numbers; vprof takes %d at the most", len(out), mostConvolutions)
+		r.fail(name, "the list has %d numbers: need at most %d", len(out), mostConvolutions)
 	case len(out) > 0:
 		return out
 	default:
-		r.fail(name, "%s is not a list of whole numbers", excerpt(value))
+		r.fail(name, "%s: need a list of whole numbers", excerpt(value))
 	}
 	return otherwise
 }
@@ -197,7 +197,7 @@ func (r *reader) numbers(key string, most int64, usual ...int64) []int64 {
 func (r *reader) list(value json.RawMessage, name string, least, most int64) []int64 {
 	var list []json.RawMessage
 	if err := json.Unmarshal(value, &list); err != nil || len(list) > mostLayers {
-		r.fail(name, "%s is not a list of whole numbers", excerpt(value))
+		r.fail(name, "%s: need a list of whole numbers", excerpt(value))
 		return nil
 	}
 	out := make([]int64, len(list))
@@ -218,7 +218,7 @@ func (r *reader) squareSize(key string, otherwise int64) int64 {
 	}
 	sides := r.sizes(key, []int64{otherwise, otherwise}, mostImage)
 	if len(sides) != 2 || sides[0] != sides[1] {
-		r.fail(name, "%s is not square, and vprof supports only square ones", excerpt(value))
+		r.fail(name, "%s: vprof supports only square images and patches, so need two equal numbers", excerpt(value))
 	}
 	return sides[0]
 }
@@ -236,7 +236,7 @@ func (r *reader) padToken(absent, vocab int64) (id int64, some bool) {
 			return 0, false
 		}
 	}
-	r.must(id < vocab, name, "%d is no word of vocab_size %d", id, vocab)
+	r.must(id < vocab, name, "%d: need a token number below vocab_size, %d", id, vocab)
 	return id, true
 }
 
@@ -248,7 +248,7 @@ func (r *reader) probability(key string, otherwise float64) float64 {
 	}
 	p, err := strconv.ParseFloat(string(value), 64)
 	if err != nil || !(p >= 0 && p <= 1) {
-		r.fail(name, "%s is not a probability from 0 to 1", excerpt(value))
+		r.fail(name, "%s: need a number from 0 to 1", excerpt(value))
 		return otherwise
 	}
 	return p
@@ -265,7 +265,7 @@ func (r *reader) boolean(key string, otherwise bool) bool {
 	case string(value) == "false":
 		return false
 	}
-	r.fail(name, "%s is neither true nor false", excerpt(value))
+	r.fail(name, "%s: need true or false", excerpt(value))
 	return otherwise
 }
 
@@ -277,7 +277,7 @@ func (r *reader) choice(key, otherwise string, known []string) string {
 	}
 	var w string
 	if json.Unmarshal(value, &w) != nil || !slices.Contains(known, w) {
-		r.fail(name, "vprof does not know %s; it knows %s", excerpt(value), strings.Join(known, ", "))
+		r.fail(name, "vprof does not support %s: need one of %s", excerpt(value), strings.Join(known, ", "))
 		return otherwise
 	}
 	return w
@@ -291,7 +291,7 @@ func (r *reader) names(key string) []string {
 	}
 	var list []string
 	if json.Unmarshal(value, &list) != nil {
-		r.fail(name, "%s is not a list of names", excerpt(value))
+		r.fail(name, "%s: need a list of names", excerpt(value))
 	}
 	return list
 }
@@ -300,7 +300,8 @@ func (r *reader) names(key string) []string {
 func (r *reader) refuse(key string, harmless ...string) {
 	value, name, ok := r.get(key)
 	if ok && !null(value) && !slices.Contains(harmless, string(value)) {
-		r.fail(name, "%s: vprof does not support models with it", excerpt(value))
+		r.fail(name, "vprof does not support the value %s; need %s, or run your own script with \"vprof run\"",
+			excerpt(value), strings.Join(append(harmless, "no value"), " or "))
 	}
 }
 
@@ -313,7 +314,7 @@ func (r *reader) labelCount() int64 {
 	}
 	var labels map[string]json.RawMessage
 	if json.Unmarshal(value, &labels) != nil || len(labels) == 0 || len(labels) > mostClasses {
-		r.fail(name, "%s is not an object with 1 to %d labels", excerpt(value), mostClasses)
+		r.fail(name, "%s: need an object with 1 to %d labels", excerpt(value), mostClasses)
 		return usual
 	}
 	// Only the number of labels affects the model.

@@ -9,7 +9,8 @@ import (
 // readInternLM3 reads InternLM 3, which transformers runs with Llama's classes.
 func readInternLM3(r *reader, c *llama.Config) {
 	readLlama(r, c)
-	r.must(c.QKVBias == c.MLPBias, "qkv_bias", "%t and bias %t: transformers takes it for both", c.QKVBias, c.MLPBias)
+	r.must(c.QKVBias == c.MLPBias, "qkv_bias", "%t, but bias is %t: transformers uses one value for both, so set "+
+		"both to the same", c.QKVBias, c.MLPBias)
 }
 
 func readCWM(r *reader, c *llama.Config) {

@@ -16,8 +16,7 @@ import (
 type llamaType struct {
 	// Name is the prefix of the class names in transformers: Llama in LlamaForCausalLM.
 	Name string
-	// The defaults of sizes. Without a default, KVHeads equals Heads, and HeadSize is the width divided by the number
-	// of heads.
+	// The defaults of sizes. Without a default, KVHeads equals Heads, and HeadSize is width / heads.
 	Vocab, Width, Layers, Heads, KVHeads, HeadSize, Inner, Positions int64
 	// Part is the share of each head that rotary embeddings rotate; zero means all of it.
 	Part float64

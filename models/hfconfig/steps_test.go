@@ -79,5 +79,5 @@ func TestWeightsHaveATypeOfTheirOwn(t *testing.T) {
 	_, err = whole.Record(adapters, testGPU, models.Options{})
 	require.NoError(t, err, "the gradients of adapters are in fp32")
 	_, err = model(t, `{"model_type": "vit", "dtype": "bfloat16"}`).Complete(models.Case{Weights: "bf16"})
-	require.ErrorContains(t, err, "weights: this model is planned only with weights in fp32")
+	require.ErrorContains(t, err, "weights: vprof plans this model only with weights in fp32; leave out --weights (models of transformers, hf:config.json, also accept bf16)")
 }

@@ -88,11 +88,11 @@ func (r *reader) refuseOtherQuantization() {
 	if value, name, ok := r.get(key); ok && json.Unmarshal(value, &q) == nil {
 		switch layers := quantizationLibraries[q.Method]; {
 		case layers != "":
-			r.fail(name, "quant_method is %q: what the layers of %s unpack, and when, is their kernels' choice, "+
-				"which vprof does not describe%s", q.Method, layers, instead)
+			r.fail(name, "quant_method is %q, whose layers (%s) unpack weights in their own kernels, which vprof "+
+				"does not model%s", q.Method, layers, instead)
 			return
 		case slices.Contains(inferenceOnlyMethods, q.Method):
-			r.fail(name, "quant_method is %q: transformers trains nothing beside weights that are stored so%s",
+			r.fail(name, "quant_method is %q, and transformers trains nothing with weights in this format%s",
 				q.Method, instead)
 			return
 		}

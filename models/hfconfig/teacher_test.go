@@ -46,7 +46,7 @@ func TestTeachersBelongToTheirStudents(t *testing.T) {
 	require.ErrorContains(t, err, "none.json")
 	require.NoError(t, os.WriteFile(teacher, []byte(`{"model_type": "sheep"}`), 0o600))
 	_, err = Open(student + TeacherMark + teacher)
-	require.ErrorContains(t, err, `vprof does not describe "sheep"`)
+	require.ErrorContains(t, err, `student.json: model_type: vprof has no model for the architecture "sheep"; "vprof run -- python train.py" measures your training script on a simulated GPU, and "vprof capture hf:`)
 	require.NoError(t, os.WriteFile(teacher, []byte(`[]`), 0o600))
 	_, err = Open(student + TeacherMark + teacher)
 	require.ErrorContains(t, err, "teacher.json: not a JSON object")

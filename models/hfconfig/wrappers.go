@@ -150,8 +150,8 @@ func (w multimodalType) textDecoder(t *reader) (d llamaType, kind string) {
 	}
 	d, ok := llamaTypeOf(kind)
 	if !ok {
-		t.fail("model_type", "vprof does not describe %q as the decoder of %s; run your script: "+
-			"vprof run -- python train.py", kind, w.name)
+		t.fail("model_type", "vprof does not support the decoder %q in %s; run your own script with \"vprof run -- "+
+			"python train.py\"", kind, w.name)
 		d, _ = llamaTypeOf("llama")
 	}
 	return d, kind

@@ -80,11 +80,11 @@ func TestAdaptersBesideMambaAreThosePeftTakes(t *testing.T) {
 func TestLlama4IsRefusedWhatFails(t *testing.T) {
 	m := open(t, "llama4")
 	for want, c := range map[string]models.Case{
-		"flash: transformers has no FlashAttention for Llama 4":  {Settings: models.Settings{"flash": 1}},
-		"lora: peft also puts an adapter in place of the router": {LoRA: &models.LoRA{Rank: 4}},
-		"liger: the output of liger-kernel's fused loss has":     {MemoryOptions: models.MemoryOptions{Liger: true}},
-		"flex: attention is either eager, flex_attention or":     {Settings: models.Settings{"flex": 1, "eager": 1}},
-		"plain-loss: is about --liger without its fused loss":    {Settings: models.Settings{"plain-loss": 1}},
+		"flash: transformers has no FlashAttention for Llama 4": {Settings: models.Settings{"flash": 1}},
+		"lora: peft would also adapt the router, a linear layer with two results, and the step would fail; name the layers, such as target=q_proj+k_proj+v_proj+o_proj": {LoRA: &models.LoRA{Rank: 4}},
+		"liger: the output of liger-kernel's fused loss has":                                                             {MemoryOptions: models.MemoryOptions{Liger: true}},
+		"flex: flex_attention and another attention are both chosen; give only one of --set flex=1, eager=1 and flash=1": {Settings: models.Settings{"flex": 1, "eager": 1}},
+		"plain-loss: is about --liger without its fused loss":                                                            {Settings: models.Settings{"plain-loss": 1}},
 	} {
 		_, err := m.Complete(c)
 		require.ErrorContains(t, err, want)

@@ -27,8 +27,7 @@ func LinearCrossEntropy(f *frame, x, weight, labels *tensor) *tensor {
 	return g.Return(loss)
 }
 
-// chunkRows returns the number of tokens in a chunk of n tokens. A chunk's logits have about as many bytes as all
-// hidden states.
+// chunkRows returns the number of tokens in a chunk of n tokens. Its logits have about the bytes of all hidden states.
 func chunkRows(n, width, vocabulary int64) int64 {
 	want := ceil.Div(n, ceil.Div(vocabulary, width))
 	rows := int64(1)

@@ -120,8 +120,8 @@ func (a *attention) computeAttention(f *frame, q, k, v *tensor, in inputs) (y, w
 	}
 	if a.c.Context.IsActive() {
 		if a.c.Eager {
-			f.Tape().Raise(errors.New("cp: ranks that share sequences need FlashAttention, and this model's " +
-				"attention is eager; add --set flash=1"))
+			f.Tape().Raise(errors.New("context parallelism (cp) needs FlashAttention, and this model's attention is " +
+				"eager; add --set flash=1"))
 		}
 		return a.c.Context.Attention(f, q, k, v, mask, o), nil
 	}

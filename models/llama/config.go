@@ -44,8 +44,7 @@ type Config struct {
 	CrossAttention LayerFlags
 	ExtraTokens    int64
 
-	// Mamba is the mixer of the layers that Blocks selects. DeltaNet is the linear attention that replaces attention
-	// in some layers.
+	// Mamba is the mixer of the layers that Blocks selects. DeltaNet is the linear attention of some layers.
 	Mamba    Mamba
 	DeltaNet DeltaNet
 	// Blocks holds the kind of module that follows each layer's only norm, as in Nemotron H; nil if layers have
@@ -64,8 +63,7 @@ type Config struct {
 	Names TorchNames
 }
 
-// Sizes are numbers of tokens, layers and heads, and the widths of the hidden states, of a head and of the
-// feed-forward layer.
+// Sizes are numbers of tokens, layers and heads, and widths of hidden states, heads and feed-forward layers.
 type Sizes struct {
 	Vocab, Width, Layers, Heads, KVHeads, HeadSize, Inner int64
 }
@@ -88,8 +86,7 @@ type Masks struct {
 	// Windowed marks the layers with sliding-window attention over Window tokens; nil for none.
 	Windowed LayerFlags
 	Window   int64
-	// AlwaysFullMask creates the full attention mask even if no layer uses it. AlwaysWindowMask does so for the
-	// sliding window's.
+	// AlwaysFullMask creates the full attention mask even if no layer uses it. AlwaysWindowMask creates the window's.
 	AlwaysFullMask, AlwaysWindowMask bool
 	// CausalBuffers is the number of positions of causal masks that layers store as buffers; zero without them.
 	CausalBuffers int64
@@ -222,8 +219,7 @@ type Rotary struct {
 	// Complex stores angles as complex numbers, as DeepSeek V2 does.
 	Complex bool
 	// OwnUntil is the group of models whose layers began to share angles; with Own each layer computes its own.
-	// TablesUntil is the group whose angles ceased to be buffers, Tables the number of positions in those buffers;
-	// zero without them.
+	// TablesUntil is the group whose angles ceased to be buffers, Tables the number of positions in them, or zero.
 	OwnUntil, TablesUntil trace.FunctionSharers
 	Own                   bool
 	Tables                int64

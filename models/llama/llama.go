@@ -168,8 +168,7 @@ func (m *Model) attentionMasks(f *frame, embeds, positions, padding *tensor, pac
 	return full, part
 }
 
-// blockMasks returns the tensors of flex_attention's block masks: at true for windowed layers, at false for full
-// attention.
+// blockMasks returns the tensors of flex_attention's block masks, at true for windowed layers.
 func (m *Model) blockMasks(f *frame, embeds, positions, padding *tensor, packed hf.Packing) map[bool][]*tensor {
 	c := m.c
 	if !c.Flex {
@@ -240,8 +239,7 @@ func (m *Model) newOutputLayer() *nn.Linear {
 	return head
 }
 
-// Classification returns the task of sequence classification. padToken reports whether the configuration has a
-// padding token.
+// Classification returns the task of sequence classification. padToken reports whether there is a padding token.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)

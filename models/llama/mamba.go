@@ -11,8 +11,7 @@ import (
 // Mamba holds the sizes of a Mamba 2 mixer; zero heads mean no mixer.
 type Mamba struct {
 	Heads, HeadSize, Groups, State int64
-	// Kernel is the kernel size of the convolution over tokens. Chunk is the number of tokens that the scan processes
-	// at a time.
+	// Kernel is the kernel size of the convolution over tokens. Chunk is the number of tokens scanned at a time.
 	Kernel, Chunk int64
 	// ConvBias and ProjectionBias report whether the convolution and the projections have biases.
 	ConvBias, ProjectionBias bool

@@ -24,8 +24,8 @@ type DeviceMap struct {
 }
 
 // ErrModelTooLarge reports that a model does not fit on all GPUs together.
-var ErrModelTooLarge = errors.New("from_pretrained would put a part of the model on the host, where it cannot train; " +
-	"use more GPUs, or more of their memory")
+var ErrModelTooLarge = errors.New("the model does not fit on the GPUs of device-map, and from_pretrained would put a " +
+	"part of it on the host, where it cannot train; use more GPUs (--gpus), or a larger memory= in --strategy")
 
 // InferDeviceMap returns the number of the GPU of each module and parameter that is on one GPU as a whole, by path, as
 // infer_auto_device_map does. Modules that are added later (adapters) are not included.
@@ -104,8 +104,7 @@ func splitPath(path string) (parent, own string) {
 
 func (m *deviceModule) splits() bool { return !m.whole && len(m.children) > m.parameters }
 
-// balanceMemory records get_balanced_memory: each GPU except the last gets an equal part of the model and room for one
-// block.
+// balanceMemory records get_balanced_memory: each GPU except the last gets an equal part and room for one block.
 func (m *deviceModule) balanceMemory(memory []int64, lowZero bool) {
 	shares, last := int64(len(memory)), len(memory)-1
 	if lowZero {

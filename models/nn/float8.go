@@ -38,8 +38,8 @@ func (l *Float8Linear) Widths() (in, out int64) { return l.Weight.Dims[1], l.Wei
 func (l *Float8Linear) AdapterType() trace.DType { return l.Weight.DType }
 
 // errFloat8 is PyTorch's error on GPUs without 8-bit floats.
-var errFloat8 = errors.New("RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute " +
-	"capability >= 9.0 or 8.9; use a GPU of Ada, Hopper or Blackwell, or leave out --set float8")
+var errFloat8 = errors.New("RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute capability " +
+	">= 9.0 or 8.9; choose an Ada, Hopper or Blackwell GPU with --gpu, or leave out --set float8")
 
 // Forward maps [..., in] to [..., out].
 func (l *Float8Linear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {

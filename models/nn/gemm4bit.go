@@ -45,8 +45,7 @@ func fusedGemm4bit(b trace.GPU, d trace.DType, m, n, k int64) bool {
 	return m <= largeWeightMaxRows(b.Capability, sms, blocks, n, k)
 }
 
-// smallWeightMaxRows returns the largest number of rows for which the fused kernel is faster, for weights below 4 Mi
-// elements.
+// smallWeightMaxRows returns the largest number of rows for which the fused kernel is faster, below 4 Mi elements.
 func smallWeightMaxRows(capability int, sms, blocks, m, n, k int64) int64 {
 	ampere, hopper := capability == 80, capability == 90
 	turing, fast := capability == 75, ampere || hopper

@@ -101,8 +101,7 @@ func NewBatchNorm(channels int64) *BatchNorm {
 	}
 }
 
-// Forward normalizes each channel of [N, channels, ...]. In training, a single value per channel is an error, as in
-// PyTorch.
+// Forward normalizes each channel of [N, channels, ...]. In training, one value per channel is an error.
 func (b *BatchNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if b.Training() && x.Numel() == x.Size(1) {
 		x.Tape().Raise(fmt.Errorf("ValueError: Expected more than 1 value per channel when training, got input size "+

@@ -92,8 +92,7 @@ func (l Loading) typeOf(p *Parameter) trace.DType {
 	return p.DType
 }
 
-// LoadSortKey returns a sort key that orders names as transformers does: part by part, numbers by value and before
-// words.
+// LoadSortKey returns a sort key that orders names as transformers does: by parts, numbers by value before words.
 func LoadSortKey(name string) string {
 	parts := strings.Split(name, ".")
 	for i, p := range parts {

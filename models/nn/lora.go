@@ -12,8 +12,7 @@ import (
 
 // LoRA holds the options of low-rank adapters, as in peft.LoraConfig. The scale alpha/r does not affect memory.
 type LoRA struct {
-	// Rank is r, the inner size of the adapters. RankOfPath returns the rank of the layer with a path; nil if all have
-	// Rank.
+	// Rank is r, the inner size of the adapters. RankOfPath returns a layer's rank by path; nil if all have Rank.
 	Rank       int64
 	RankOfPath func(path string) int64
 	// Dropout is the dropout probability of the adapters' inputs.

@@ -26,8 +26,7 @@ func (m *Module) ModulePath() *trace.Path { return &m.path }
 // Training reports whether the module is in training mode.
 func (m *Module) Training() bool { return !m.eval }
 
-// Parameters returns the parameters of the module and its children in PyTorch's order. [NewTree] must have visited
-// the module.
+// Parameters returns the parameters of the module and its children in PyTorch's order. [NewTree] must have visited it.
 func (m *Module) Parameters() (below []*Parameter) {
 	for i, n := range m.tree.names {
 		if IsBelow(join(n.module, n.own), m.path.Name) {
@@ -148,8 +147,7 @@ type Tree struct {
 // parameterName is the path of a module and the name of one of its parameters.
 type parameterName struct{ module, own string }
 
-// tiedParameter is a use of a shared parameter by a module that does not name it: p is held in the field at, as
-// module.own.
+// tiedParameter is a shared parameter in a module that does not name it: p is held in the field at, as module.own.
 type tiedParameter struct {
 	p           *Parameter
 	module, own string

@@ -29,11 +29,9 @@ func NewMultiheadAttention(embed, heads int64, o MultiheadOptions) *MultiheadAtt
 	}
 }
 
-// MultiheadArgs are the arguments of MultiheadAttention.forward besides query, key and value, under their PyTorch
-// names.
+// MultiheadArgs are the arguments of MultiheadAttention.forward besides query, key and value, by PyTorch's names.
 type MultiheadArgs struct {
-	// KeyPaddingMask is [batch, keys]. AttnMask is [queries, keys] or [batch*heads, queries, keys]. Both are bool or
-	// additive.
+	// KeyPaddingMask is [batch, keys]. AttnMask is [queries, keys] or [batch*heads, queries, keys]. Bool or additive.
 	KeyPaddingMask, AttnMask *trace.Tensor
 	// NeedWeights also returns the attention weights, averaged over heads, which is PyTorch's default.
 	NeedWeights bool

@@ -145,8 +145,7 @@ func (l *Linear4bit) function() *trace.Function {
 	}
 }
 
-// multiply records gemm_4bit. For few rows one kernel dequantizes and multiplies; otherwise the weight is dequantized
-// first.
+// multiply records gemm_4bit. For few rows one kernel dequantizes and multiplies; else the weight is dequantized first.
 func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tensor {
 	if l.early {
 		g := f.FunctionFrame(x)

@@ -7,8 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ModulesToSave is peft's ModulesToSaveWrapper with one adapter: a frozen module, and a trained copy that is called
-// instead.
+// ModulesToSave is peft's ModulesToSaveWrapper with one adapter: a frozen module, and a trained copy that is called.
 type ModulesToSave struct {
 	Module
 	OriginalModule Layer

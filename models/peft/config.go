@@ -56,8 +56,8 @@ type options map[string]string
 func NewConfig(name string, given map[string]string) (Config, error) {
 	m, ok := methods[name]
 	if !ok {
-		return Config{}, fmt.Errorf("vprof has no rules for the method %s of peft; use one of %s, or \"vprof run\", "+
-			"which supports all", name, strings.Join(Methods(), ", "))
+		return Config{}, fmt.Errorf("vprof does not support the method %s of peft, only %s; leave out method=, or "+
+			"run your own script with \"vprof run\", which supports all", name, strings.Join(Methods(), ", "))
 	}
 	values, keys := options{}, []string{}
 	for field := range strings.FieldsSeq(m.options) {
@@ -75,12 +75,15 @@ func NewConfig(name string, given map[string]string) (Config, error) {
 		choices := strings.Split(standard, "|")
 		switch {
 		case !ok:
-			return Config{}, fmt.Errorf("%s has no option %s that affects memory; use one of %s", name, key,
+			return Config{}, fmt.Errorf("the method %s of peft has no option %s that affects memory; use one of %s",
+				name, key,
 				strings.Join(keys, ", "))
 		case len(choices) > 1 && !slices.Contains(choices, value):
-			return Config{}, fmt.Errorf("%s: %s=%s: need one of %s", name, key, value, strings.Join(choices, ", "))
+			return Config{}, fmt.Errorf("method %s of peft: %s=%s: need one of %s",
+				name, key, value, strings.Join(choices, ", "))
 		case !sameType(standard, value):
-			return Config{}, fmt.Errorf("invalid %s=%s of %s: need a value like %s", key, value, name, standard)
+			return Config{}, fmt.Errorf("invalid %s=%s for the method %s of peft: need a value like %s",
+				key, value, name, standard)
 		}
 		values[key] = value
 	}
@@ -148,7 +151,7 @@ func (o options) enabled(key string) bool { return strings.EqualFold(o.text(key)
 func (o options) requirePositive(keys ...string) error {
 	for _, key := range keys {
 		if o.number(key) < 1 {
-			return fmt.Errorf("%s=%s must be above zero", key, o.text(key))
+			return fmt.Errorf("invalid %s=%s: need a number above 0", key, o.text(key))
 		}
 	}
 	return nil
@@ -158,7 +161,7 @@ func (o options) requirePositive(keys ...string) error {
 func requireDivisor(what string, n int64, widths ...int64) error {
 	for _, w := range widths {
 		if n < 1 || w%n != 0 {
-			return fmt.Errorf("peft raises an error: %s %d does not divide %d", what, n, w)
+			return fmt.Errorf("peft refuses the adapter: %s %d does not divide the layer's width %d", what, n, w)
 		}
 	}
 	return nil

@@ -29,11 +29,11 @@ func TestConfigRefuses(t *testing.T) {
 		given  map[string]string
 		says   string
 	}{
-		{"lora2", nil, "vprof has no rules for the method lora2 of peft; use one of adalora, "},
-		{"boft", map[string]string{"boft_P": "tpu"}, "boft: boft_P=tpu: need one of gpu, cpu"},
-		{"loha", map[string]string{"rank": "8"}, "loha has no option rank that affects memory; use one of r"},
-		{"loha", map[string]string{"r": "eight"}, "invalid r=eight of loha: need a value like 8"},
-		{"oft", map[string]string{"use_cayley_neumann": "2"}, "invalid use_cayley_neumann=2 of oft: need"},
+		{"lora2", nil, "vprof does not support the method lora2 of peft, only adalora, adamss, adaption_prompt, bdlora, boft, delora, fourierft, frod, glora, ia3, lily, loha, lokr, miss, oft, osf, p_tuning, peanut, prompt_tuning, pvera, randlora, shira, tinylora, trainable_tokens, vblora, vera, waveft; leave out method=, or run your own script with \"vprof run\", which supports all"},
+		{"boft", map[string]string{"boft_P": "tpu"}, "method boft of peft: boft_P=tpu: need one of gpu, cpu"},
+		{"loha", map[string]string{"rank": "8"}, "the method loha of peft has no option rank that affects memory; use one of r, rank_pattern"},
+		{"loha", map[string]string{"r": "eight"}, "invalid r=eight for the method loha of peft: need a value like 8"},
+		{"oft", map[string]string{"use_cayley_neumann": "2"}, "invalid use_cayley_neumann=2 for the method oft of peft: need a value like true"},
 	} {
 		_, err := NewConfig(c.method, c.given)
 		require.ErrorContains(t, err, c.says)

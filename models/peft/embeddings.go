@@ -59,7 +59,8 @@ func AdaptEmbeddings(model any, c Config, w Words) (*AdaptedLayer, error) {
 	}
 	places := nn.FieldsHolding(model, w.Embeddings)
 	if len(places) == 0 {
-		return nil, errors.New("vprof cannot add this method to the embeddings of this model; use \"vprof run\"")
+		return nil, errors.New("vprof cannot apply this method of peft to the model's embeddings; name other layers " +
+			"with target=, or run your own script with \"vprof run\"")
 	}
 	for _, p := range places {
 		*p = s
@@ -186,7 +187,7 @@ func (s *AdaptedLayer) forwardWithPrompt(f *frame, ids *tensor) *tensor {
 func (s *AdaptedLayer) addTrainableTokens() error {
 	n := int64(len(strings.Split(s.text("token_indices"), "+")))
 	if s.text("token_indices") == none || n > s.in {
-		return fmt.Errorf("token_indices: need numbers below the vocabulary size %d, joined by \"+\"", s.in)
+		return fmt.Errorf("token_indices: need token numbers below the vocabulary size %d, joined by \"+\"", s.in)
 	}
 	s.addWeight("trainable_tokens_delta", n, s.out)
 	s.Own.AddBuffer(trace.F32, n, s.out) // trainable_tokens_original
@@ -235,15 +236,16 @@ type Prompt struct{ Weight, Gate *nn.Parameter }
 func (s *AdaptedLayer) addPrompts() error {
 	all := s.BaseLayer.(*embeddingTable).attentions
 	if len(all) == 0 {
-		return errors.New("peft 0.21 raises an error: it adds adaption prompts to llama, mistral and gpt2; vprof " +
-			"supports the first two")
+		return errors.New("peft 0.21 adds adaption prompts only to llama, mistral and gpt2, and vprof to the first " +
+			"two; use such a model, or another method")
 	}
 	numbers := map[string]int64{}
 	for _, key := range []string{"adapter_len", "adapter_layers"} {
 		n, err := strconv.ParseInt(s.text(key), 10, 64)
 		if err != nil || n < 1 || key == "adapter_layers" && n > int64(len(all)) {
-			return fmt.Errorf("invalid %s=%s: adapter_len is the prompt's tokens, adapter_layers how many of %d "+
-				"layers have a prompt, as in adapter_len=10,adapter_layers=2", key, s.text(key), len(all))
+			return fmt.Errorf("invalid %s=%s: adapter_len is the number of tokens of a prompt, adapter_layers the "+
+				"number of layers with one (the model has %d), like adapter_len=10,adapter_layers=2",
+				key, s.text(key), len(all))
 		}
 		numbers[key] = n
 	}

@@ -74,7 +74,8 @@ func (s *AdaptedLayer) cayleyNeumann(f *frame, n int64) *tensor {
 func (s *AdaptedLayer) addBOFT() error {
 	n := s.count("boft_block_size")
 	if s.count("boft_n_butterfly_factor") != 1 {
-		return errors.New("vprof supports only boft_n_butterfly_factor=1, peft's default")
+		return errors.New("vprof supports BOFT only with boft_n_butterfly_factor=1, peft's default; leave the option " +
+			"out")
 	}
 	if err := requireDivisor("boft_block_size", n, s.in); err != nil {
 		return err

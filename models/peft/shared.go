@@ -158,7 +158,7 @@ func (s *AdaptedLayer) addTinyLoRA() error {
 	s.Own.AddBuffer(trace.F32, r, s.in).AddBuffer(trace.F32, s.out, r).AddBuffer(trace.F32, u, r, r)
 	s.addWeight("tinylora_v", u)
 	if tied := s.number("weight_tying"); tied < 0 || tied > 1 {
-		return fmt.Errorf("weight_tying=%s: need a share from 0 to 1", s.text("weight_tying"))
+		return fmt.Errorf("invalid weight_tying=%s: need a share from 0 to 1", s.text("weight_tying"))
 	}
 	return s.requirePositive("r", "u")
 }
@@ -188,13 +188,14 @@ func (s *AdaptedLayer) tinylora(f *frame, x *tensor) *tensor {
 
 func (s *AdaptedLayer) addFRoD() error {
 	if s.enabled("runtime_offload_base_weight") && s.number("frod_dropout") > 0 {
-		return errors.New("frod_dropout needs the weights that runtime_offload_base_weight moves to the host")
+		return errors.New("frod_dropout needs weights that runtime_offload_base_weight moves to the host; leave out " +
+			"one of the two")
 	}
 	if s.enabled("runtime_offload_base_weight") {
 		s.linear().Weight.IsElsewhere = true // on the host
 	}
 	if rate := s.number("sparse_rate"); rate <= 0 || rate > 1 {
-		return fmt.Errorf("sparse_rate=%s: need a share above 0 and up to 1", s.text("sparse_rate"))
+		return fmt.Errorf("invalid sparse_rate=%s: need a share above 0 and up to 1", s.text("sparse_rate"))
 	}
 	s.addWeight("frod_lambda_s_values", s.frodElements())
 	s.addWeight("frod_lambda_l", s.in)
@@ -227,8 +228,8 @@ func shareFRoD(sites []*AdaptedLayer) {
 func (s *AdaptedLayer) frod(f *frame, x *tensor) *tensor {
 	dtype, places, lead := x.DType(), s.frodElements(), x.Shape()[:x.NDim()-1]
 	if dtype == trace.F32 {
-		f.Tape().Raise(errors.New("lora: in fp32 peft's FRoD multiplies by a sparse matrix, for which vprof has no " +
-			"rules; train in bf16 or fp16, where it is dense"))
+		f.Tape().Raise(errors.New("in fp32, FRoD of peft multiplies by a sparse matrix, whose memory vprof does not " +
+			"know; train in bf16 or fp16 (--weights), where it is dense"))
 	}
 	linear, dropped := s.linear(), x
 	var result, base *tensor

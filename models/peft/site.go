@@ -44,7 +44,8 @@ func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.La
 			return
 		}
 		if !linear {
-			err = fmt.Errorf("%s is not a torch.nn.Linear; for other layers vprof supports only LoRA", path)
+			err = fmt.Errorf("%s is not a torch.nn.Linear, and on other layers vprof supports only LoRA; leave it "+
+				"out of target=, or leave out method=", path)
 			return
 		}
 		s, wrong := newAdaptedLayer(base, c, path)

@@ -15,7 +15,7 @@ func (s *AdaptedLayer) addSpectrum() error {
 	n := s.count("n_frequency")
 	s.addWeight(s.method.name+"_spectrum", n)
 	if n > s.in*s.out {
-		return fmt.Errorf("peft raises an error: n_frequency %d is more than the %d elements of the weight",
+		return fmt.Errorf("peft refuses n_frequency=%d, more than the %d elements of a layer's weight; use less",
 			n, s.in*s.out)
 	}
 	return s.requirePositive("n_frequency")

@@ -208,7 +208,7 @@ func (s *AdaptedLayer) rankOf(key string) (int64, error) {
 			name, rank, _ := strings.Cut(entry, ":")
 			n, err := strconv.ParseInt(rank, 10, 64)
 			if err != nil || n < 1 {
-				return 0, fmt.Errorf("rank_pattern: invalid %q: need LAYER:RANK, like q_proj:2944", entry)
+				return 0, fmt.Errorf("invalid rank_pattern entry %q: need LAYER:RANK, like q_proj:2944", entry)
 			}
 			if strings.Contains(s.path, name) && s.method.name == "osf" || nn.MatchesSuffix(s.path, name) {
 				return n, nil
@@ -220,7 +220,7 @@ func (s *AdaptedLayer) rankOf(key string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(s.text(key), 10, 64)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%s=%s must be a whole number above zero", key, s.text(key))
+		return 0, fmt.Errorf("invalid %s=%s: need a whole number above 0", key, s.text(key))
 	}
 	return n, nil
 }

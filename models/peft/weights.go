@@ -74,7 +74,7 @@ func factorization(n, factor int64) (small, large int64) {
 func (s *AdaptedLayer) addLoKr() error {
 	r, factor := s.count("r"), s.count("decompose_factor")
 	if factor != -1 && factor < 1 {
-		return fmt.Errorf("decompose_factor=%d must be -1 or above zero", factor)
+		return fmt.Errorf("invalid decompose_factor=%d: need -1 or a number above 0", factor)
 	}
 	m, n := factorization(s.in, factor)
 	l, k := factorization(s.out, factor)
@@ -175,7 +175,7 @@ func (s *AdaptedLayer) addMiSS() error {
 		s.addWeight("miss_block", r, s.out)
 	}
 	if r > s.in {
-		return fmt.Errorf("peft raises an error: r=%d is more than the layer's %d inputs", r, s.in)
+		return fmt.Errorf("peft refuses r=%d, more than the %d inputs of a layer; use a smaller rank", r, s.in)
 	}
 	return s.requirePositive("r")
 }
@@ -290,7 +290,8 @@ func (s *AdaptedLayer) addSHiRA() error {
 	s.addWeight("shira_weight", n)
 	s.Own.AddBuffer(trace.I32, 2, n) // shira_indices
 	if all := s.in * s.out; n > all {
-		return fmt.Errorf("peft raises an error: r=%d trains %d elements, and the weight has %d", s.count("r"), n, all)
+		return fmt.Errorf("peft refuses r=%d: it would train %d elements, and the weight of a layer has only %d; use "+
+			"a smaller rank", s.count("r"), n, all)
 	}
 	return s.requirePositive("r")
 }

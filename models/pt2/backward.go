@@ -59,12 +59,12 @@ func capturedFunctions(p *export.Program) []export.FunctionCall {
 	return out
 }
 
-// newCustomBackward finds the parts of a call. The error names the node that vprof capture would not have written
-// there.
+// newCustomBackward finds the parts of a call. The error names the node that vprof capture would not write there.
 func newCustomBackward(p *export.Program, c export.FunctionCall) (*customBackward, error) {
 	f := &customBackward{region: &region{begin: c.Begin, end: c.End}, call: c, gradientOf: map[int32]int32{}}
 	wrong := func(i int) (*customBackward, error) {
-		return nil, fmt.Errorf("autograd.Function %s: unexpected node %d; capture the model again", c.Name, i)
+		return nil, fmt.Errorf("the backward of autograd.Function %s has node %d, which vprof cannot read; capture "+
+			"the model again", c.Name, i)
 	}
 	marked := func(i int, target string) (of, made int32, ok bool) {
 		if i < c.Begin || i >= c.End || p.Nodes[i].Target != target {

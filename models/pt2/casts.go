@@ -132,8 +132,7 @@ func mentionsFP32(n *export.Node) bool {
 	return source == "" || slices.ContainsFunc(fp32Sources, func(t string) bool { return strings.Contains(source, t) })
 }
 
-// argumentsSoFar returns the values from outside that node i's module has used before it, except parameters and
-// buffers.
+// argumentsSoFar returns the values from outside that node i's module used before it, except weights and buffers.
 func argumentsSoFar(p *export.Program, i int) []export.Argument {
 	stack := p.Nodes[i].Stack
 	first := i

@@ -75,7 +75,8 @@ func checkpointedRegions(p *export.Program, blocks string) ([]region, error) {
 	}
 	for i, ok := range found {
 		if !ok {
-			return nil, fmt.Errorf("%q names no module that is called; modules are named like %s", globs[i],
+			return nil, fmt.Errorf("--set checkpoint: the model calls no module named %q; its modules have names "+
+				"like %s", globs[i],
 				exampleModule(p))
 		}
 	}
@@ -198,8 +199,8 @@ func (w *nodeRunner) checkpointModule(module string, run func(*trace.Frame, []*t
 	return []*trace.Tensor{w.frame.CheckpointReentrant(func(f *trace.Frame, in []*trace.Tensor) *trace.Tensor {
 		outs := run(f, in)
 		if len(outs) != 1 {
-			f.Tape().Raise(fmt.Errorf("%s returns %d tensors; reentrant checkpointing is supported for modules that "+
-				"return one; use --checkpointing non-reentrant", module, len(outs)))
+			f.Tape().Raise(fmt.Errorf("module %s returns %d tensors, and vprof supports reentrant checkpointing only "+
+				"for modules that return one; use --checkpointing non-reentrant", module, len(outs)))
 		}
 		return outs[0]
 	}, nil, inputs...)}

@@ -131,7 +131,7 @@ func TestLeversThatAGraphCannotHave(t *testing.T) {
 			"own-gpt-8x768",
 			models.Case{MemoryOptions: models.MemoryOptions{Liger: true}},
 		},
-		"train adapters beside them": {
+		"quantize: quantized layers cannot be trained; add adapters with --lora, or leave out --quantize": {
 			"hf-qwen3-tiny",
 			models.Case{MemoryOptions: models.MemoryOptions{Quantize: "nf4"}},
 		},
@@ -139,7 +139,7 @@ func TestLeversThatAGraphCannotHave(t *testing.T) {
 			Checkpointing: true,
 			LoRA:          &models.LoRA{Rank: 8}, MemoryOptions: models.MemoryOptions{Recompute: "reentrant"},
 		}},
-		"needs checkpointing on": {
+		"checkpointing: reentrant is a way of checkpointing, but checkpointing is off; turn it on, or leave out reentrant": {
 			"hf-qwen3-tiny",
 			models.Case{MemoryOptions: models.MemoryOptions{Recompute: "reentrant"}},
 		},

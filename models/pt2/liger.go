@@ -259,7 +259,8 @@ func (k *ligerKernel) runAt(n *export.Node) func(w *nodeRunner) []aten.Value {
 		in := make([]*trace.Tensor, len(k.inputs))
 		for i, v := range k.inputs {
 			if in[i] = w.tensor(v); in[i] == nil {
-				w.raiseAt(n, errors.New("liger-kernel needs a tensor here, and the graph has none"))
+				w.raiseAt(n, errors.New("the kernel of liger-kernel needs a tensor here, but the graph has none; "+
+					"leave out --liger"))
 			}
 		}
 		out := lists.Map(k.run(w.frame, in), func(x *trace.Tensor) aten.Value { return x })
@@ -334,8 +335,8 @@ func (t *task) applyLiger() error {
 	for _, c := range t.g.Kernels {
 		for _, r := range t.regions {
 			if (r.begin <= c.Begin && c.Begin < r.end) != (r.begin < c.End && c.End <= r.end) {
-				return fmt.Errorf("liger-kernel fuses %s with the operators around it; leave it out of "+
-					"--set checkpoint=", t.g.Nodes[c.Begin].Module)
+				return fmt.Errorf("liger-kernel replaces %s and operators around it; leave the module out of --set "+
+					"checkpoint=", t.g.Nodes[c.Begin].Module)
 			}
 		}
 	}

@@ -126,11 +126,11 @@ func TestLigerThatAGraphCannotHave(t *testing.T) {
 		"Qwen3MLP has no other activation than silu": {"hf-qwen3-tiny", func(p *export.Program) {
 			node(p, "silu.default").Target = "torch.ops.aten.gelu.default"
 		}, models.Case{MemoryOptions: on}},
-		"leave it out of --set checkpoint=": {
+		"liger: liger-kernel replaces model.layers.0.mlp.act_fn and operators around it; leave the module out of --set checkpoint=": {
 			"hf-qwen3-tiny", same,
 			models.Case{MemoryOptions: on, Checkpointing: true, Blocks: "model.layers.*.mlp.act_fn"},
 		},
-		"which has an adapter or is packed": {
+		"which has an adapter or is quantized; leave the layer out of target= in --lora": {
 			"hf-qwen3-tiny", same,
 			models.Case{MemoryOptions: on, LoRA: &models.LoRA{Rank: 8, Targets: []string{"lm_head"}}},
 		},
@@ -146,7 +146,7 @@ func TestLigerThatAGraphCannotHave(t *testing.T) {
 			"hf-bert-tiny", same,
 			models.Case{Settings: models.Settings{"fused-loss": 1}},
 		},
-		"kernel rms-norm: no nodes 1 to 100000": {"hf-qwen3-tiny", func(p *export.Program) {
+		"kernel rms-norm (1 to 100000) that the graph of 747 nodes does not have; capture the model again": {"hf-qwen3-tiny", func(p *export.Program) {
 			p.Kernels[0].Begin, p.Kernels[0].End = 1, 100000
 		}, models.Case{MemoryOptions: on}},
 	} {

@@ -75,9 +75,9 @@ func chooseOutput(p *export.Program, name string) (int, error) {
 		}
 	}
 	if name == "" {
-		return 0, fmt.Errorf("the model returns no tensor")
+		return 0, fmt.Errorf("the model returns no tensor; export a model that returns logits or a loss")
 	}
-	return 0, fmt.Errorf("there is no output %q; its outputs are %s", name, strings.Join(names, ", "))
+	return 0, fmt.Errorf("the model has no output %q; its outputs are %s", name, strings.Join(names, ", "))
 }
 
 func isLoss(r export.Result) bool {
@@ -94,22 +94,24 @@ func defaultLoss(r export.Result) (string, error) {
 	case known && d.IsFloat() && r.Dims >= 2:
 		return CrossEntropy, nil
 	}
-	return "", fmt.Errorf("the output is neither a loss nor logits with a dimension of classes; name the loss with "+
-		"--loss: %s", strings.Join(Losses(), ", "))
+	return "", fmt.Errorf("the output is neither a loss nor logits with a dimension of classes; name a loss for it "+
+		"with --loss, one of %s", strings.Join(Losses(), ", "))
 }
 
 func checkLoss(name string, r export.Result) error {
 	d := dtypes[r.Type]
 	switch {
 	case lossFuncs[name] == nil:
-		return fmt.Errorf("there is no loss %q; use %s", name, strings.Join(Losses(), ", "))
+		return fmt.Errorf("there is no loss %q; use one of %s", name, strings.Join(Losses(), ", "))
 	case !d.IsFloat():
-		return fmt.Errorf("the output has type %s, which has no gradients; choose another with --output", d.Torch())
+		return fmt.Errorf("the output has type %s, which has no gradients; choose another output with --loss LOSS:NAME",
+			d.Torch())
 	case name == Output && r.Dims != 0:
-		return fmt.Errorf("the output has %d dimensions, and a loss must be a scalar; use another loss, such as sum",
+		return fmt.Errorf("the loss has %d dimensions and must be a scalar; name another loss with --loss, such as sum",
 			r.Dims)
 	case (name == CrossEntropy || name == TokenCrossEntropy) && r.Dims < 2:
-		return fmt.Errorf("the output has %d dimensions; cross entropy needs two, the batch and the classes", r.Dims)
+		return fmt.Errorf("cross entropy needs an output with two dimensions, the batch and the classes, and this "+
+			"one has %d; choose another loss or output with --loss LOSS:NAME", r.Dims)
 	}
 	return nil
 }

@@ -145,8 +145,7 @@ func (m *moduleTree) addFirstForward(p *export.Program, all map[string]*weight, 
 	}
 }
 
-// isLiteral reports whether a constant is written in the code, such as torch.tensor([1, 2]), which each forward
-// creates again.
+// isLiteral reports whether a constant is written in the code, like torch.tensor([1, 2]), which each forward creates.
 func isLiteral(p *export.Program, constant int32) bool {
 	found := false
 	for i := range p.Nodes {
@@ -174,8 +173,7 @@ func newWeight(in *export.Input) *weight {
 	return w
 }
 
-// denseStrides returns the strides of a dense tensor that is not contiguous, which .to(device) preserves; nil for
-// other tensors.
+// denseStrides returns the strides of a dense tensor that is not contiguous, which .to(device) preserves; else nil.
 func denseStrides(in *export.Input, dims []int64) []int64 {
 	if len(in.Strides) != len(dims) {
 		return nil
@@ -386,7 +384,7 @@ func sameSize(a, b export.Size) bool { return a.Int == b.Int }
 // freezeMatching sets requires_grad=False for the parameters whose names match patterns.
 func (m *moduleTree) freezeMatching(names string) error {
 	if !slices.ContainsFunc(m.weights, func(w *weight) bool { return w.Parameter != nil }) {
-		return errors.New("the model has no parameters; nothing is trained")
+		return errors.New("the model has no parameters, so there is nothing to train or freeze")
 	}
 	globs := parsePatterns(names)
 	found, left := make([]bool, len(globs)), false
@@ -403,12 +401,12 @@ func (m *moduleTree) freezeMatching(names string) error {
 	}
 	for i, ok := range found {
 		if !ok {
-			return fmt.Errorf("no parameter matches %q; parameters are named like %s", globs[i],
+			return fmt.Errorf("--set freeze: no parameter has a name like %q; the names look like %s", globs[i],
 				m.weights[len(m.weights)/2].name)
 		}
 	}
 	if !left {
-		return errors.New("all parameters are frozen; nothing is left to train")
+		return errors.New("--set freeze: all parameters are frozen, so nothing is trained; name fewer")
 	}
 	return nil
 }

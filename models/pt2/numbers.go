@@ -95,7 +95,7 @@ func tensorProperty(of func(x *trace.Tensor, d int) int64, args []aten.Value) (a
 	d, ok := args[1].(int64)
 	n := int64(x.NDim())
 	if !ok || d < -n || d >= n {
-		return nil, fmt.Errorf("a tensor of %d dimensions has no dimension %v", n, args[1])
+		return nil, fmt.Errorf("a tensor with %d dimensions has no dimension %v", n, args[1])
 	}
 	return of(x, int((d+n)%n)), nil
 }
@@ -103,7 +103,7 @@ func tensorProperty(of func(x *trace.Tensor, d int) int64, args []aten.Value) (a
 // operands returns the n numbers of a call; True counts as 1.
 func operands(args []aten.Value, n int) ([]export.Number, error) {
 	if len(args) != n {
-		return nil, fmt.Errorf("got %d numbers, need %d", len(args), n)
+		return nil, fmt.Errorf("the operator got %d numbers, but needs %d", len(args), n)
 	}
 	out := make([]export.Number, n)
 	for i, a := range args {
@@ -118,7 +118,7 @@ func operands(args []aten.Value, n int) ([]export.Number, error) {
 				out[i] = export.Fraction(1)
 			}
 		default:
-			return nil, fmt.Errorf("got %T, need a number", a)
+			return nil, fmt.Errorf("the argument is a %T, but must be a number", a)
 		}
 	}
 	return out, nil

@@ -80,8 +80,7 @@ func newOutputLayerSearch(g *graph) *outputLayerSearch {
 }
 
 // findOutputLayer finds the output layer, starting at the result that the loss is computed from: the loss itself, or
-// logits whose cross entropy is computed over all tokens with unshifted labels. The error describes what it finds
-// instead.
+// logits whose cross entropy is computed over all tokens with unshifted labels. The error describes what it finds.
 func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, error) {
 	s := newOutputLayerSearch(g)
 	scores := result
@@ -91,7 +90,7 @@ func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, er
 			return nil, err
 		}
 		if scores = inputOf(n, "self"); scores < 0 {
-			return nil, errors.New("the cross entropy has no logits")
+			return nil, errors.New("the cross entropy has no logits as its input")
 		}
 	}
 	if err := s.followLogits(scores); err != nil {
@@ -111,7 +110,7 @@ func (s *outputLayerSearch) findCrossEntropy(result int32) (*export.Node, error)
 			continue
 		}
 		if s.found.loss >= 0 {
-			return nil, errors.New("the model computes more than one cross entropy")
+			return nil, errors.New("the model computes several cross entropies")
 		}
 		s.found.loss = i
 	}
@@ -123,13 +122,13 @@ func (s *outputLayerSearch) findCrossEntropy(result int32) (*export.Node, error)
 	}
 	n := &s.p.Nodes[s.found.loss]
 	if w := findArgument(n, "weight"); w != nil && w.Kind != export.None {
-		return nil, errors.New("the cross entropy weighs classes")
+		return nil, errors.New("the cross entropy has class weights (weight=)")
 	}
 	if l := findArgument(n, "label_smoothing"); l != nil && (l.Kind != export.Real || l.Real != 0) {
-		return nil, errors.New("the cross entropy smooths labels")
+		return nil, errors.New("the cross entropy has label smoothing (label_smoothing=)")
 	}
 	if r := findArgument(n, "reduction"); r != nil && r.Int != 1 {
-		return nil, errors.New("the cross entropy is not the mean over tokens")
+		return nil, errors.New("the cross entropy is not the mean over tokens (reduction=)")
 	}
 	return n, nil
 }
@@ -139,7 +138,7 @@ func (s *outputLayerSearch) followLogits(v int32) error {
 	for next := s.found.loss; s.found.linear < 0; {
 		i := s.producer[v]
 		if i < 0 {
-			return errors.New("the logits are an input of the model, not the result of a linear layer")
+			return errors.New("the logits are an input of the model, not computed by a linear layer")
 		}
 		n := &s.p.Nodes[i]
 		if err := s.checkRemovable(v, next); err != nil {
@@ -155,7 +154,7 @@ func (s *outputLayerSearch) followLogits(v int32) error {
 		case name == "slice.Tensor" && (isFullSlice(n) || dropsLast(n)):
 			s.dropsLastLogits = s.dropsLastLogits || dropsLast(n)
 		case !shapeOperators[name]:
-			return fmt.Errorf("the logits come from %s, but this needs a model whose last layer is linear",
+			return fmt.Errorf("the logits are computed by %s, not by a linear layer",
 				describeNode(n))
 		case len(s.found.scaling) > 0 && strings.HasPrefix(name, "to."):
 			s.found.scaling = append([]int{i}, s.found.scaling...)
@@ -174,7 +173,7 @@ func (s *outputLayerSearch) checkRemovable(v int32, next int) error {
 	for _, i := range s.users[v] {
 		if i != next {
 			if s.found.loss < 0 {
-				return fmt.Errorf("%s also reads the logits; leave out --loss if the model computes this loss itself",
+				return fmt.Errorf("%s also reads the logits; leave out --loss if the model computes its loss itself",
 					describeNode(&s.p.Nodes[i]))
 			}
 			return fmt.Errorf("%s also reads the logits or labels", describeNode(&s.p.Nodes[i]))
@@ -196,7 +195,7 @@ func (s *outputLayerSearch) checkLinear(n *export.Node) error {
 		return in.Role == export.Parameter && in.Value == weight
 	})
 	if at < 0 || s.found.x < 0 {
-		return fmt.Errorf("the weight of %s is not a parameter but computed", describeNode(n))
+		return fmt.Errorf("the weight of %s is computed and not a parameter", describeNode(n))
 	}
 	for _, i := range s.users[weight] {
 		if i != s.found.linear && s.p.Nodes[i].Target == linearTarget {
@@ -256,7 +255,7 @@ func (s *outputLayerSearch) followLabels(v int32) error {
 		v, next = inputOf(&s.p.Nodes[i], "self"), i
 	}
 	if v < 0 || shifted != (padded || s.dropsLastLogits) {
-		return errors.New("logits and labels are not shifted as for predicting the next token")
+		return errors.New("logits and labels are not shifted by one token")
 	}
 	s.found.labels, s.found.unshifted = v, !shifted
 	return nil

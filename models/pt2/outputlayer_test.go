@@ -111,14 +111,14 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 		change func(p *export.Program)
 		c      models.Case
 	}{
-		"the logits come from add.Tensor, but this needs a model whose last layer is linear": {
+		"the logits are computed by add.Tensor, not by a linear layer; leave out --set fused-loss and chunked-loss": {
 			"hf-bart-base", same,
 			models.Case{Settings: chunks},
 		},
 		"the loss is the result of sum.default, not a cross entropy": {"hf-qwen3-tiny", func(p *export.Program) {
 			node(p, "cross_entropy_loss.default").Target = "torch.ops.aten.sum.default"
 		}, models.Case{Settings: chunks}},
-		"the cross entropy smooths labels": {
+		"the cross entropy of its logits, which is not possible in this graph: the cross entropy has label smoothing (label_smoothing=); leave out --set fused-loss and chunked-loss": {
 			"hf-qwen3-tiny",
 			argument("cross_entropy_loss.default", "label_smoothing", export.Argument{Kind: export.Real, Real: 0.1}),
 			models.Case{Settings: chunks},
@@ -128,12 +128,12 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 			argument("cross_entropy_loss.default", "reduction", export.Argument{Kind: export.Integer, Int: 2}),
 			models.Case{Settings: chunks},
 		},
-		"not shifted as for predicting the next token": {
+		"not shifted by one token; leave out --set fused-loss and chunked-loss": {
 			"hf-qwen3-tiny",
 			argument("slice.Tensor", "start", export.Argument{Kind: export.Integer}),
 			models.Case{Settings: chunks},
 		},
-		"more than one cross entropy": {
+		"chunked-loss: the fused and chunked losses replace the last linear layer and the cross entropy of its logits, which is not possible in this graph: the model computes several cross entropies; leave out --set fused-loss and chunked-loss": {
 			"hf-qwen3-tiny", again,
 			models.Case{Settings: chunks},
 		},
@@ -145,7 +145,7 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 			"hf-qwen3-tiny", same,
 			models.Case{Settings: chunks, Loss: pt2.TokenCrossEntropy, Output: "logits"},
 		},
-		"cross-entropy over 3 dimensions, not a cross entropy of tok": {
+		"cross-entropy over 3 dimensions; use --loss token-cross-entropy": {
 			"own-gpt-8x768", same,
 			models.Case{Settings: chunks},
 		},
@@ -157,7 +157,7 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 			"hf-bert-tiny", same,
 			models.Case{Settings: linear},
 		},
-		"has an adapter or is packed": {
+		"has an adapter or is quantized; leave the layer out of target= in --lora": {
 			"hf-qwen3-tiny", same,
 			models.Case{Settings: linear, LoRA: &models.LoRA{Rank: 8, Targets: []string{"lm_head"}}},
 		},
@@ -247,7 +247,7 @@ func TestTokensWithoutALabelAreRefused(t *testing.T) {
 		}
 	})
 	_, err := m.Record(models.Case{Batch: 4, Settings: models.Settings{"chunked-loss": 8}}, testGPU, models.Options{})
-	require.ErrorContains(t, err, "not one label for each token that the output layer sees")
+	require.ErrorContains(t, err, " (modeling_qwen3.py:485:forward): : the output layer must see one token for each label, but the numbers differ; leave the setting out")
 }
 
 // Where a graph returns scores, its loss takes the hidden states and the output layer.

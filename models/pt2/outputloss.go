@@ -62,13 +62,14 @@ func (t *task) applyChunkedLoss() (setting string, err error) {
 	}
 	if t.c.Loss != Output && t.c.Loss != TokenCrossEntropy &&
 		(t.c.Loss != CrossEntropy || t.g.Results[t.output].Dims != 2) {
-		return setting, fmt.Errorf("the loss is %s over %d dimensions, not a cross entropy of tokens; use --loss %s",
+		return setting, fmt.Errorf("this loss needs the cross entropy of tokens, but --loss is %s over %d "+
+			"dimensions; use --loss %s",
 			t.c.Loss, t.g.Results[t.output].Dims, TokenCrossEntropy)
 	}
 	l, err := findOutputLayer(t.g, t.g.Results[t.output].Value, t.c.Loss == Output)
 	if err != nil {
-		return setting, fmt.Errorf("a chunked loss needs a linear layer whose result are logits, and their cross "+
-			"entropy, and in this graph %w", err)
+		return setting, fmt.Errorf("the fused and chunked losses replace the last linear layer and the cross entropy "+
+			"of its logits, which is not possible in this graph: %w; leave out --set fused-loss and chunked-loss", err)
 	}
 	h := &fusedHead{t: t, l: l, setting: setting, weight: inputOf(&t.g.Nodes[l.linear], "weight")}
 	if err := h.checkCallable(); err != nil {
@@ -82,7 +83,8 @@ func (t *task) applyChunkedLoss() (setting string, err error) {
 			labels, labeled := w.values[l.labels].(*trace.Tensor)
 			if !isTensor || !labeled || x.NDim() < 2 || x.Numel() != labels.Numel()*x.Size(-1) {
 				w.raiseAt(&t.g.Nodes[l.loss],
-					errors.New(setting+": there is not one label for each token that the output layer sees"))
+					errors.New(setting+": the output layer must see one token for each label, but the numbers "+
+						"differ; leave the setting out"))
 			}
 			return []aten.Value{h.lossOf(w.frame, x, labels)}
 		}
@@ -119,28 +121,29 @@ func (h *fusedHead) checkCallable() error {
 	if name, reads := weightReaders[h.setting]; reads {
 		switch {
 		case len(h.l.scaling) > 0 && (h.setting == linearLoss || !h.capsLogits()):
-			return fmt.Errorf("%s needs the logits unchanged, and this model scales or caps "+
-				"them; use --set chunked-loss=N", name)
+			return fmt.Errorf("%s needs unchanged logits, but this model scales or caps them; use --set chunked-loss=N",
+				name)
 		case inputOf(n, "bias") >= 0:
 			return fmt.Errorf("vprof supports %s only for a layer without a bias, and %s has one; use --set "+
 				"chunked-loss=N", name, n.Module)
 		case h.t.isReplaced(h.weight):
-			return fmt.Errorf("%s multiplies by the weight of %s alone, which has an adapter or is packed; leave it "+
-				"out of --lora target=", name, n.Module)
+			return fmt.Errorf("%s uses only the weight of %s, which has an adapter or is quantized; leave the layer "+
+				"out of target= in --lora", name, n.Module)
 		}
 	}
 	switch s := h.t.c.Strategy; {
 	case s == nil || s.Name == models.DDP:
 	case s.Name == models.PP:
-		return errors.New("vprof supports chunked losses of exported models without pipelines; use another --strategy")
+		return errors.New("vprof supports chunked losses of exported models (.pt2) only without pipelines; use " +
+			"another --strategy than pp")
 	case h.l.loss < 0:
-		return errors.New("ranks gather the output layer within the model, which returns logits; use a model " +
+		return errors.New("the ranks gather the output layer within the model, which returns logits; use a model " +
 			"that returns its loss, or --strategy ddp")
 	}
 	for i := range h.l.removed {
 		for _, r := range h.t.regions {
 			if r.begin <= i && i < r.end {
-				return fmt.Errorf("%s is among the modules that checkpointing recomputes; leave it out of "+
+				return fmt.Errorf("checkpointing recomputes %s, which the chunked loss replaces; leave it out of "+
 					"--set checkpoint=", n.Module)
 			}
 		}
@@ -153,8 +156,8 @@ func (h *fusedHead) checkWraps(wraps []*wrappedCall) error {
 	for _, c := range wraps {
 		for i := range h.l.removed {
 			if c.begin <= i && i < c.end && c.end-c.begin < len(h.t.g.Nodes) {
-				return fmt.Errorf("ranks would gather %s for every chunk; vprof supports that only for models of "+
-					"transformers (hf:config.json)", h.t.g.Nodes[h.l.linear].Module)
+				return fmt.Errorf("ranks would gather %s for every chunk of the loss, which vprof supports only for "+
+					"models of transformers; use --model hf:config.json", h.t.g.Nodes[h.l.linear].Module)
 			}
 		}
 	}

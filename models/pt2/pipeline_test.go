@@ -45,7 +45,7 @@ func TestStagesShareOutTheModel(t *testing.T) {
 	require.Equal(t, int64(3), *worst.Case.Strategy.Rank) // that with the scores of every token
 	_, err = m.Record(models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 9, Strategy: &s}, gpu,
 		models.Options{})
-	require.ErrorContains(t, err, "needs a block in each, and the model has 8")
+	require.ErrorContains(t, err, "needs a block in each, but the model has only 8 blocks; use fewer GPUs or stages")
 }
 
 // Ranks of an interleaved pipeline have several stages, between them every parameter once,
@@ -98,9 +98,9 @@ func TestInterleavedStagesShareOutTheModel(t *testing.T) {
 	require.Less(t, peaks["checkpointed"+models.Interleaved], peaks["plain"+models.Interleaved])
 
 	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Schedule: models.Interleaved, Stages: 5}, plain)
-	require.ErrorContains(t, err, "a pipeline of 10 stages needs a block in each, and the model has 8")
+	require.ErrorContains(t, err, "a pipeline of 10 stages needs a block in each, but the model has only 8 blocks; use fewer GPUs or stages")
 	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Micro: 5, Schedule: models.Interleaved}, plain)
-	require.ErrorContains(t, err, "5 micro-batches cannot be divided among 2 ranks in 2 rounds")
+	require.ErrorContains(t, err, "5 micro-batches (micro=) cannot be divided among 2 ranks in 2 rounds, as schedule=interleaved requires; use a multiple of the number of ranks")
 	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Stages: 2}, plain)
 	require.ErrorContains(t, err, "stages=2 needs schedule=interleaved")
 }

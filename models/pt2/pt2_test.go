@@ -98,17 +98,17 @@ func TestCasesThatCannotBeAreRefused(t *testing.T) {
 		c     models.Case
 		want  string
 	}{
-		{"timm-resnet18", models.Case{Loss: "hinge"}, `no loss "hinge"; use cross-entropy`},
-		{"timm-resnet18", models.Case{Loss: "output"}, "the output has 2 dimensions"},
-		{"hf-gpt2", models.Case{Loss: "cross-entropy"}, "the output has 0 dimensions"},
+		{"timm-resnet18", models.Case{Loss: "hinge"}, `no loss "hinge"; use one of cross-entropy, token-cross-entropy, mse, bce, l1, sum, output`},
+		{"timm-resnet18", models.Case{Loss: "output"}, "loss: the loss has 2 dimensions and must be a scalar; name another loss with --loss, such as sum"},
+		{"hf-gpt2", models.Case{Loss: "cross-entropy"}, "loss: cross entropy needs an output with two dimensions, the batch and the classes, and this one has 0; choose another loss or output with --loss LOSS:NAME"},
 		{"hf-gpt2", models.Case{Output: "hidden", Loss: "sum"}, `no output "hidden"; its outputs are loss, logits`},
 		{"timm-resnet18", models.Case{Batch: 70000}, "exported for batches from 2 to 65536"},
-		{"timm-resnet18", models.Case{Freeze: "head.*"}, `no parameter matches "head.*"; parameters are named like`},
+		{"timm-resnet18", models.Case{Freeze: "head.*"}, `no parameter has a name like "head.*"; the names look like fc.bias`},
 		{"timm-resnet18", models.Case{Freeze: "*"}, "all parameters are frozen"},
 		{
 			"timm-resnet18",
 			models.Case{Checkpointing: true, Blocks: "stages.*"},
-			`"stages.*" names no module that is called`,
+			`"stages.*"; its modules have names like layer3.0.conv1`,
 		},
 		{"timm-resnet18", models.Case{Settings: models.Settings{"seq-len": 8}}, "no such setting"},
 		{
@@ -116,7 +116,7 @@ func TestCasesThatCannotBeAreRefused(t *testing.T) {
 			models.Case{LoRA: &models.LoRA{Rank: 8, Targets: []string{"query"}}},
 			"no linear layer is called query; there are down_proj, gate_proj",
 		},
-		{"timm-resnet18", models.Case{Stage: "head"}, "no stage"},
+		{"timm-resnet18", models.Case{Stage: "head"}, "stage: the model has no freeze stage \"head\"; use one of full"},
 	} {
 		m := open(t, c.model)
 		_, err := m.Record(c.c, testGPU, models.Options{})

@@ -105,8 +105,7 @@ func (p shardedDim) toShard(n int64) int64 {
 	return n * p.has / p.wholly
 }
 
-// shardShape converts another shape of the whole tensor to the shard's. The sharded dimension is the one with the same
-// stride.
+// shardShape converts another shape of the whole tensor to the shard's. The sharded dimension has the same stride.
 func (p shardedDim) shardShape(to []int64) []int64 {
 	before := int64(1) // number of elements in the dimensions before
 	for _, n := range p.whole[:p.dim] {

@@ -37,12 +37,14 @@ func openFile(path string, o cudnnanswers.Source) (m models.Model, err error) {
 	defer func() {
 		if what := recover(); what != nil {
 			reason := fmt.Sprintf(
-				"the graph cannot be read: %v; it is damaged, or this is a bug of ours (please report it)", what)
+				"the graph cannot be read: %v; export the model again, and if that does not help, this is a bug of "+
+					"vprof (please report it)", what)
 			m, err = models.Model{}, &input.FormatError{File: path, Reason: reason}
 		}
 	}()
 	if path == "" {
-		return models.Model{}, input.FileErrorf(Scheme+":", "the path is missing; use --model path/to/model.pt2")
+		return models.Model{}, input.FileErrorf(Scheme+":", "the path after the colon is missing; write --model "+
+			"path/to/model.pt2")
 	}
 	p, err := readFile(path)
 	if err != nil {

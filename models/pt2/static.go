@@ -51,7 +51,8 @@ func inferBatch(g *graph, batch int64) *export.Batch {
 func (t *task) tryForward(batch int64) (shapes [][]int64, err error) {
 	defer func() {
 		if what := recover(); what != nil {
-			err = fmt.Errorf("forward does not run: %v", what)
+			err = fmt.Errorf("the graph cannot be run at another batch size: %v; export the model with a dynamic "+
+				"batch dimension", what)
 		}
 	}()
 	release, err := t.c.Release()
@@ -136,7 +137,8 @@ func (f *batchSizeFinder) addArgument(n *export.Node, i int, value aten.Value) {
 			return
 		}
 		if was%f.Exported != 0 || was/f.Exported*f.to != is {
-			f.err = fmt.Errorf("%s of node %d is %d, which is not a multiple of the batch", arg.Name, n.Number, was)
+			f.err = fmt.Errorf("%s of node %d is %d, which is not a multiple of the batch size; export the model "+
+				"with a dynamic batch dimension", arg.Name, n.Number, was)
 			return
 		}
 		f.Args = append(f.Args, export.AffineArg{Node: n.Number, Name: arg.Name, Index: index, B: was / f.Exported})

@@ -153,12 +153,10 @@ func (t *task) OutputLayers() (layers []nn.Layer) {
 
 func (t *task) LayersToSave() []*nn.Layer { return nil }
 
-// RequireInputGrads implements [train.Adaptable]: reentrant checkpointing computes no gradients unless inputs require
-// them.
+// RequireInputGrads implements [train.Adaptable]: reentrant checkpointing needs inputs with gradients.
 func (t *task) RequireInputGrads() { t.inputGrads = t.c.Recompute == models.Reentrant }
 
-// UnquantizedLayers implements [train.Graph]: transformers' replace_with_bnb_linear skips layers that share their
-// weight.
+// UnquantizedLayers implements [train.Graph]: transformers' replace_with_bnb_linear skips layers with shared weights.
 func (t *task) UnquantizedLayers() (layers []nn.Layer) {
 	shared := map[int32]bool{}
 	for i := range t.plain.Nodes {
@@ -203,7 +201,8 @@ func (t *task) findRegions() (field string, err error) {
 		return "", nil
 	case t.c.Blocks == "":
 		return "checkpointing",
-			errors.New("the model has no list of equal modules; name some with --set checkpoint=PATTERNS")
+			errors.New("the model has no list of equal modules to recompute; name modules with --set " +
+				"checkpoint=PATTERNS")
 	}
 	if t.regions, err = checkpointedRegions(t.plain.Program, t.c.Blocks); err != nil {
 		return "checkpoint", err
@@ -217,10 +216,11 @@ func transformersOnlyField(c models.Case) (field string, err error) {
 	switch {
 	case c.Recompute == models.ReentrantTrained:
 		return "checkpointing",
-			errors.New("reentrant-trained works only for models of transformers (hf:config.json); use reentrant")
+			errors.New("reentrant-trained checkpointing works only with models of transformers (hf:config.json); use " +
+				"--checkpointing reentrant")
 	case c.TrainedWeights != "":
-		return "trained-weights", errors.New("the graph fixes the types of its weights; export it with the types of " +
-			"training")
+		return "trained-weights", errors.New("an exported graph fixes the types of its weights; leave out --weights, " +
+			"and export the model with the types of training")
 	}
 	return "", nil
 }
@@ -279,7 +279,7 @@ func (t *task) Load(tape *trace.Tape, n int64) {
 		for d, s := range in.Sizes {
 			n, err := s.Eval(t.symbols)
 			if err == nil && (n < 0 || n > maxSize) {
-				err = fmt.Errorf("size %d: need 0 to %d", n, int64(maxSize))
+				err = fmt.Errorf("invalid size %d of an input: need 0 to %d", n, int64(maxSize))
 			}
 			if err != nil {
 				tape.Raise(fmt.Errorf("%s: dimension %d: %w", in.Name, d, err))

@@ -264,7 +264,8 @@ func schemaType(op *aten.Operator, name string) string {
 
 func (w *nodeRunner) bindResults(n *export.Node, results []aten.Value) {
 	if len(results) < len(n.Outputs) {
-		w.raiseAt(n, fmt.Errorf("got %d results, the file has %d", len(results), len(n.Outputs)))
+		w.raiseAt(n, fmt.Errorf("the operator has %d results, but the file names %d; export the model again",
+			len(results), len(n.Outputs)))
 	}
 	for i, o := range n.Outputs {
 		switch o.Kind {
@@ -273,7 +274,8 @@ func (w *nodeRunner) bindResults(n *export.Node, results []aten.Value) {
 		case export.List:
 			xs, ok := results[i].([]*trace.Tensor)
 			if !ok || len(xs) != len(o.List) {
-				w.raiseAt(n, fmt.Errorf("got a list of %d tensors, the file has %d", len(xs), len(o.List)))
+				w.raiseAt(n, fmt.Errorf("the operator returns %d tensors, but the file names %d; export the model "+
+					"again", len(xs), len(o.List)))
 			}
 			for k, e := range o.List {
 				if e.Kind == export.Ref {

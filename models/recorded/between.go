@@ -46,8 +46,9 @@ func (f *File) interpolated(amp string, batch int) (*Recording, error) {
 		return near, err
 	}
 	if f.Steps.Budget > 0 && !slices.Equal(near.steps[1].keptNodes(), far.steps[1].keptNodes()) {
-		return nil, fmt.Errorf("cannot interpolate to batch %d: with an activation_memory_budget different tensors "+
-			"are kept for backward at batch %d than at %d; record this size with --batch of vprof capture", batch,
+		return nil, fmt.Errorf("cannot interpolate to batch size %d: with activation_memory_budget, torch.compile "+
+			"keeps different tensors at batch size %d than at %d; record this size, too, with --batch of vprof capture",
+			batch,
 			near.Batch, far.Batch)
 	}
 	return near.interpolate(far, batch, f.Steps.Form == Eager)
@@ -84,7 +85,8 @@ func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error
 	}
 	if len(all) < 2 {
 		return nil, nil,
-			fmt.Errorf("cannot interpolate to batch %d: record two batch sizes with --batch of vprof capture", batch)
+			fmt.Errorf("cannot interpolate to batch size %d: the file has one recorded size; record two with --batch "+
+				"of vprof capture", batch)
 	}
 	i := 1
 	for i < len(all)-1 && all[i].Batch < batch {
@@ -181,8 +183,8 @@ func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recordi
 	}
 	if float64(unmatched) > mostUnmatched*float64(bytes) {
 		return nil,
-			fmt.Errorf("cannot interpolate to batch %d: the steps at batch %d and %d have too little in common; "+
-				"record more sizes with --batch of vprof capture", batch, r.Batch, far.Batch)
+			fmt.Errorf("cannot interpolate to batch size %d: the recorded steps at %d and %d differ too much; record "+
+				"more sizes with --batch of vprof capture", batch, r.Batch, far.Batch)
 	}
 	return &out, nil
 }

@@ -94,7 +94,7 @@ func TestNamesGoBeforeSizes(t *testing.T) {
 	require.NoError(t, err, "the same are kept")
 	f.Recordings[1].steps[1].Allocations[1].Site = 3
 	_, err = f.AtBatch("bf16", 16)
-	require.ErrorContains(t, err, "different tensors are kept")
+	require.ErrorContains(t, err, "different tensors at batch size 8 than at 64; record this size, too, with --batch of vprof capture")
 }
 
 // What Inductor fuses, and the line that it names, may be other ones at another batch size.
@@ -110,14 +110,14 @@ func TestBuffersOfOtherLinesAreCounterparts(t *testing.T) {
 // Nothing follows from one recording, nor from two steps that have little in common.
 func TestWhereNothingFollows(t *testing.T) {
 	_, err := file(step(4)).AtBatch("bf16", 5)
-	require.ErrorContains(t, err, "record two batch sizes")
+	require.ErrorContains(t, err, "record two with --batch of vprof capture")
 	other := step(8)
 	for i := range other.steps[1].Allocations {
 		a := &other.steps[1].Allocations[i]
 		a.Bytes, a.Site = 3*a.Bytes+7, 1-a.Site
 	}
 	_, err = file(step(4), other).AtBatch("bf16", 5)
-	require.ErrorContains(t, err, "the steps at batch 4 and 8 have too little in common")
+	require.ErrorContains(t, err, "cannot interpolate to batch size 5: the recorded steps at 4 and 8 differ too much; record more sizes with --batch of vprof capture")
 }
 
 // Of eager steps, what one batch size has more of is left out, and the rest is matched in its order.

@@ -138,11 +138,12 @@ func (f *File) Add(h Header, r *Recording) error {
 func (h *Header) check() (key string, err error) {
 	switch {
 	case h.Schema != Schema:
-		return "schema", errors.New("is not " + Schema + ", the format that vprof run writes and this vprof reads")
+		return "schema", errors.New("need " + Schema + ", the format that this vprof reads; record again with vprof run")
 	case h.Name == "":
-		return "name", errors.New("is empty: need the name of the model or command")
+		return "name", errors.New("the name of the model or command is empty; record again with vprof run")
 	case h.Allocated < 0 || h.Reserved < h.Allocated:
-		return "reserved_bytes", fmt.Errorf("%d is less than the %d allocated bytes; record again",
+		return "reserved_bytes", fmt.Errorf("%d reserved bytes are less than the %d allocated bytes; record again "+
+			"with vprof run",
 			h.Reserved, h.Allocated)
 	}
 	release, err := stack.Lookup(h.Torch)
@@ -156,7 +157,8 @@ func (h *Header) check() (key string, err error) {
 		return "", nil
 	}
 	if f := h.Steps.Form; f != Eager && !slices.Contains(Forms(), f) {
-		return "form", fmt.Errorf("is %q: need one of %s, %s", f, strings.Join(Forms(), ", "), Eager)
+		return "form", fmt.Errorf("%q is no kind of recorded step: need one of %s, %s",
+			f, strings.Join(Forms(), ", "), Eager)
 	}
 	for _, t := range slices.Concat(h.Steps.Parameters, h.Steps.Buffers, h.Steps.Inputs) {
 		if _, err := t.bytes(1); err != nil {
@@ -172,12 +174,12 @@ func (f *File) check() (key string, err error) {
 		return key, err
 	}
 	if len(f.Recordings) == 0 {
-		return "", errors.New("holds no recording")
+		return "", errors.New("the file holds no recording; record again with vprof run or vprof capture")
 	}
 	for i, r := range f.Recordings {
 		at := fmt.Sprintf("recordings[%d]", i)
 		if r == nil {
-			return at, errors.New("is empty")
+			return at, errors.New("the recording is empty; record again")
 		}
 		if err := models.CheckBatch(r.Batch); err != nil && (r.Batch != 0 || f.Steps != nil) {
 			return at + ".batch", err
@@ -186,7 +188,7 @@ func (f *File) check() (key string, err error) {
 			return at, err
 		}
 		if len(r.Program.Phases) == 0 {
-			return at, errors.New("has no phases, which mark the steps")
+			return at, errors.New("the recording has no phases, which mark the steps; record again")
 		}
 		if f.Steps != nil {
 			if err := r.splitIntoSteps(f.Steps); err != nil {
@@ -211,12 +213,12 @@ const mostSize, mostDim = 1 << 50, 1 << 40
 func (t *Tensor) bytes(batch int64) (int64, error) {
 	d, ok := dtypes[t.DType]
 	if !ok {
-		return 0, fmt.Errorf("there is no type %q", t.DType)
+		return 0, fmt.Errorf("there is no type %q of tensors; record again", t.DType)
 	}
 	n := d.Size()
 	for _, s := range t.shapeAt(batch) {
 		if s < 0 || s > mostDim || n > 0 && s > mostSize/n {
-			return 0, fmt.Errorf("invalid shape %v: a size is negative or too large", t.Shape)
+			return 0, fmt.Errorf("invalid shape %v: a size is negative or too large; record again", t.Shape)
 		}
 		n *= s
 	}

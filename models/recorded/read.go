@@ -50,7 +50,7 @@ func ReadRecording(from io.Reader, name string) (*Recording, error) {
 func decodeJSON(from io.Reader, to any) error {
 	err := json.NewDecoder(io.LimitReader(from, maxBytes)).Decode(to)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("the file ends too early")
+		return errors.New("the file ends in the middle; copy it again, or record again")
 	}
 	return err
 }
@@ -72,28 +72,30 @@ const maxStep = 1 << 30
 func (r *Recording) check() error {
 	p := r.Program
 	if p == nil {
-		return errors.New("has no program")
+		return errors.New("the recording has no program; record again")
 	}
 	if err := p.Validate(); err != nil {
 		return err
 	}
 	for _, phase := range p.Phases {
 		if phase.Step < -1 || phase.Step > maxStep || phase.Name == "" {
-			return fmt.Errorf("phase %q: invalid step %d: need -1 (set-up) or more", phase.Name, phase.Step)
+			return fmt.Errorf("phase %q has the invalid step %d: need -1 (set-up) or more; record again",
+				phase.Name, phase.Step)
 		}
 	}
 	for i := range p.Ops {
 		if p.Ops[i].FLOPs < 0 {
-			return fmt.Errorf("op %d has a negative number of FLOPs, %d", i, p.Ops[i].FLOPs)
+			return fmt.Errorf("operator call %d has the negative number of FLOPs %d; record again", i, p.Ops[i].FLOPs)
 		}
 	}
 	for _, n := range r.Notes {
 		if n.At < 0 || n.Buffer < -1 || n.Buffer >= len(p.Buffers) {
-			return fmt.Errorf("a note at instruction %d is about unknown buffer %d", n.At, n.Buffer)
+			return fmt.Errorf("a note at instruction %d is about buffer %d, which the recording does not have; "+
+				"record again", n.At, n.Buffer)
 		}
 	}
 	if !slices.IsSortedFunc(r.Notes, func(a, b Note) int { return a.At - b.At }) {
-		return errors.New("notes are not in the order of instructions")
+		return errors.New("notes are not in the order of instructions; record again")
 	}
 	return nil
 }

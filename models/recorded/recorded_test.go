@@ -146,17 +146,17 @@ const first = head + `"program":{"Phases":[{"Step":0,"Name":"forward"}],"Sites":
 
 func TestBadFilesSayWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                              "run.vprof: the file ends too early",
-		"{}":                            "run.vprof: schema: is not vprof.program/v1",
-		`{"schema":"vprof.program/v2"}`: "run.vprof: schema: is not vprof.program/v1",
-		`{"schema":"vprof.program/v1","torch":"2.15"}`:                                "name: is empty",
+		"":                              "run.vprof: the file ends in the middle; copy it again, or record again",
+		"{}":                            "run.vprof: schema: need vprof.program/v1, the format that this vprof reads; record again with vprof run",
+		`{"schema":"vprof.program/v2"}`: "run.vprof: schema: need vprof.program/v1, the format that this vprof reads; record again with vprof run",
+		`{"schema":"vprof.program/v1","torch":"2.15"}`:                                ": name: the name of the model or command is empty; record again with vprof run",
 		`{"schema":"vprof.program/v1","name":"a","torch":"what"}`:                     "torch: ",
 		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","alloc_conf":"what"}`: "alloc_conf: ",
-		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","allocated_bytes":1}`: "reserved_bytes: 0 is less than the 1 allocated",
+		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","allocated_bytes":1}`: "reserved_bytes: 0 reserved bytes are less than the 1 allocated bytes; record again with vprof run",
 		head[:len(head)-1] + "]}":                                                     "holds no recording",
-		head[:len(head)-1] + "null]}":                                                 "recordings[0]: is empty",
+		head[:len(head)-1] + "null]}":                                                 "recordings[0]: the recording is empty; record again",
 		head +
-			"}]}": "recordings[0]: has no program",
+			"}]}": "recordings[0]: the recording has no program; record again",
 		head + `"batch":-1,"program":{}}]}`:                                             "recordings[0].batch: ",
 		head + `"program":{}}]}`:                                                        "has no phase",
 		head + `"program":{"Instructions":[{"Kind":"eat"}]}}]}`:                         `unknown name "eat": need one of alloc, free`,
@@ -168,8 +168,8 @@ func TestBadFilesSayWhatIsWrong(t *testing.T) {
 		head + `"program":{"Phases":[{"Step":0,"Name":""}]}}]}`:                         `phase ""`,
 		first + `"Instructions":[{"Kind":"free","Arg":0}]}}]}`:                          "buffer 0 is not in the table of buffers",
 		first + `"Instructions":[{"Kind":"alloc"}],"Buffers":[{}]}}]}`:                  "buffer 0 has 0 bytes",
-		first + `"Ops":[{"FLOPs":-1}]}}]}`:                                              "op 0 has a negative number of FLOPs, -1",
-		first + `"Products":[]},"notes":[{"Buffer":7}]}]}`:                              "unknown buffer 7",
+		first + `"Ops":[{"FLOPs":-1}]}}]}`:                                              "run.vprof: recordings[0]: operator call 0 has the negative number of FLOPs -1; record again",
+		first + `"Products":[]},"notes":[{"Buffer":7}]}]}`:                              "run.vprof: recordings[0]: a note at instruction 0 is about buffer 7, which the recording does not have; record again",
 		first + `"Products":[]},"notes":[{"At":-1}]}]}`:                                 "instruction -1",
 		first + `"Products":[]},"notes":[{"At":2,"Buffer":-1},{"At":1,"Buffer":-1}]}]}`: "notes are not in the order",
 	} {
@@ -184,7 +184,7 @@ func TestBadFilesSayWhatIsWrong(t *testing.T) {
 	_, err = recorded.Read(bytes.NewReader(whole), "run.vprof")
 	require.NoError(t, err)
 	_, err = recorded.Read(bytes.NewReader(whole[:len(whole)/2]), "run.vprof")
-	require.ErrorContains(t, err, "the file ends too early")
+	require.ErrorContains(t, err, "the file ends in the middle; copy it again, or record again")
 }
 
 func TestUnsoundProgramsAreNotWritten(t *testing.T) {
@@ -193,7 +193,7 @@ func TestUnsoundProgramsAreNotWritten(t *testing.T) {
 	}}
 	require.ErrorContains(t, unsound.Write(&bytes.Buffer{}), "train.py: recordings[0]: instruction 0")
 	unsound.Name = ""
-	require.ErrorContains(t, unsound.Write(&bytes.Buffer{}), "name: is empty")
+	require.ErrorContains(t, unsound.Write(&bytes.Buffer{}), ": name: the name of the model or command is empty; record again with vprof run")
 }
 
 // A recorded run has its own steps, whatever is asked for; allocator settings may be others.

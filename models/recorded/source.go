@@ -31,7 +31,7 @@ func Source(o cudnnanswers.Source) models.Source {
 		Open: func(path string) (models.Model, error) {
 			if path == "" {
 				return models.Model{}, input.FileErrorf(Scheme+":",
-					"the path is missing; use --model path/to/model%s", Suffix)
+					"the path after the colon is missing; write --model path/to/model%s", Suffix)
 			}
 			content, err := input.ReadFile(path)
 			if err != nil {
@@ -61,7 +61,8 @@ func openModel(file, name string, content []byte, o cudnnanswers.Source) (m mode
 		m, err = stepModel(f, name, o)
 	default:
 		return m, input.KeyErrorf(file, "form",
-			"is %s, a compiled step: name the model's file beside it, with --torch-compile", f.Steps.Form)
+			"the file holds a step compiled as %q, for which vprof also needs the model; name the model's file with "+
+				"--model, and add --torch-compile", f.Steps.Form)
 	}
 	if err != nil {
 		return m, err

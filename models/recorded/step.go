@@ -60,8 +60,7 @@ func (s *Step) nodeNames(n int) string { return s.sites[s.Allocations[n].Site].O
 
 func (s *Step) line(n int) string { return s.sites[s.Allocations[n].Site].Where }
 
-// The phases of recorded steps; a mark ends each. Other phases, such as moving the batch to the GPU, do not belong to a
-// step.
+// The phases of recorded steps; a mark ends each. Other phases, such as moving the batch to the GPU, are outside steps.
 const (
 	modelPhase    = "model"
 	forwardPhase  = "forward"
@@ -166,7 +165,7 @@ func (s *Step) addNote(n *Note, homes []home) error {
 			s.Gradients = append(s.Gradients, Gradient{own, n.Text})
 		}
 	default:
-		return fmt.Errorf("unknown note %q", n.Kind)
+		return fmt.Errorf("unknown note %q; record again", n.Kind)
 	}
 	return nil
 }
@@ -175,28 +174,31 @@ func (r *Recording) checkSteps(of *Steps) error {
 	sizes := map[string]int64{}
 	held := slices.Concat(of.Parameters, of.Buffers)
 	if len(r.setup.Held) != len(held) {
-		return fmt.Errorf("set-up allocates %d of the model's tensors: need all %d", len(r.setup.Held), len(held))
+		return fmt.Errorf("set-up allocates %d of the model's tensors: need all %d; record again",
+			len(r.setup.Held), len(held))
 	}
 	for i, t := range held {
 		n, err := t.bytes(1)
 		if err != nil || r.setup.Held[i].Allocation >= 0 && !r.setup.hasRoom(r.setup.Held[i], n) {
-			return fmt.Errorf("the allocation of %q in set-up is missing or too small", t.Name)
+			return fmt.Errorf("set-up does not allocate %q, or too few bytes for it; record again", t.Name)
 		}
 		sizes[t.Name] = n
 	}
 	if len(r.steps[1].Order) == 0 {
-		return errors.New("has no second step")
+		return errors.New("the recording has one step: need two or more; record again")
 	}
 	for k := range r.steps {
 		s := &r.steps[k]
 		for _, c := range s.Convolutions {
 			if c.Workspace >= 0 && (c.Place >= len(s.Order) || s.Order[c.Place] != c.Workspace) {
-				return fmt.Errorf("step %d does not allocate the workspace of a convolution at event %d", k, c.Place)
+				return fmt.Errorf("step %d does not allocate the workspace of a convolution at event %d; record again",
+					k, c.Place)
 			}
 		}
 		for _, g := range s.Gradients {
 			if n, known := sizes[g.Parameter]; !known || !s.hasRoom(g.Place, n) {
-				return fmt.Errorf("step %d: the gradient of %q is missing or too small", k, g.Parameter)
+				return fmt.Errorf("step %d does not allocate the gradient of %q, or too few bytes for it; record again",
+					k, g.Parameter)
 			}
 		}
 	}

@@ -50,7 +50,7 @@ func TestModelsOfSteps(t *testing.T) {
 	require.Equal(t, models.LoopFunction, m.Supports.Loop)
 	require.NoError(t, os.WriteFile(path, packed(t, file(step(4))), 0o600))
 	_, err = Source(nil).Open(path)
-	require.ErrorContains(t, err, "a compiled step")
+	require.ErrorContains(t, err, "form: the file holds a step compiled as \"whole\", for which vprof also needs the model; name the model's file with --model, and add --torch-compile")
 }
 
 // A case that differs from what was recorded says in what.
@@ -66,7 +66,7 @@ func TestCasesThatWereNotRecorded(t *testing.T) {
 	}{
 		{func(*models.Case) {}, ""},
 		{func(c *models.Case) { c.Optimizer, c.Accumulate, c.Clip = "sgd", 4, models.ClipNorm }, ""},
-		{func(c *models.Case) { c.Batch = 5 }, "cannot interpolate to batch 5"},
+		{func(c *models.Case) { c.Batch = 5 }, "cannot interpolate to batch size 5: the file has one recorded size; record two with --batch of vprof capture"},
 		{func(c *models.Case) { c.AMP = "none" }, "no step with --amp none is recorded"},
 		{func(c *models.Case) { c.Torch = "2.14" }, "PyTorch 2.15.0+cu132 compiled what is recorded"},
 		{func(c *models.Case) { c.Checkpointing = true }, "recorded without checkpointing"},

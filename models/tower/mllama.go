@@ -174,8 +174,7 @@ func (q *MllamaImages) addPositions(f *frame, m *nn.NamedModule, x *tensor) *ten
 	})
 }
 
-// tileMask records Mllama's _prepare_aspect_ratio_attention_mask: an additive mask for all pairs of patches of n
-// images.
+// tileMask records Mllama's _prepare_aspect_ratio_attention_mask: an additive mask for pairs of patches of n images.
 func (q *MllamaImages) tileMask(f *frame, n, padded int64) *tensor {
 	d := q.patchType()
 	g := f.FunctionFrame(q.tiles)

@@ -38,8 +38,7 @@ type Size struct {
 	// feed-forward layers are gated.
 	DeepLayers []int64
 	Gated      bool
-	// FeatureLayer is the layer whose output the decoder gets, counted from the last, -1. Zero is the tower's own
-	// output.
+	// FeatureLayer is the layer whose output the decoder gets, counted from the last, -1. Zero: the tower's output.
 	FeatureLayer int64
 }
 
@@ -170,8 +169,7 @@ func Pixtral(s Size) *nn.NamedModule {
 	return p
 }
 
-// Llama4 returns the modules of Llama4VisionModel, with a class token for each image. s.Inner is its adapter's width,
-// too.
+// Llama4 returns the modules of Llama4VisionModel, with a class token per image. s.Inner is its adapter's width, too.
 func Llama4(s Size) *nn.NamedModule {
 	places := s.Positions + 1
 	p := (&nn.NamedModule{}).AddParameter("class_embedding", s.Width).AddParameter("positional_embedding_vlm", places,

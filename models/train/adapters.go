@@ -103,17 +103,17 @@ func newAdapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]
 			"token_indices": strings.Trim(strings.ReplaceAll(fmt.Sprint(c.LoRA.Tokens), " ", "+"), "[]"),
 		})
 		if err != nil {
-			return nil, fmt.Errorf("trainable_token_indices: %w", err)
+			return nil, fmt.Errorf("trainable_token_indices of --lora: %w", err)
 		}
 		return append(made, tokens), nil
 	}
 	switch _, graph := a.(Graph); {
 	case graph:
-		return nil, errors.New("vprof records methods of peft other than LoRA in models of transformers; leave out " +
-			"method, or use \"vprof run\"")
+		return nil, errors.New("vprof records methods of peft other than LoRA only in models of transformers; leave " +
+			"out method= of --lora, or run your own script with \"vprof run\"")
 	case c.Quantize != "" || !c.QAT.IsZero() || c.Float8 != "" || c.Strategy != nil || c.Liger:
-		return nil, errors.New("vprof records methods of peft other than LoRA only on one GPU, without quantized " +
-			"weights and liger-kernel; leave those out, or use \"vprof run\"")
+		return nil, errors.New("vprof records methods of peft other than LoRA only on one GPU, without --quantize " +
+			"and --liger; leave these out, or run your own script with \"vprof run\"")
 	}
 	t, err := peft.NewConfig(c.LoRA.Method, c.LoRA.Options)
 	switch {
@@ -130,7 +130,7 @@ func newAdapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]
 func adaptEmbeddings(a Adaptable, method string, options map[string]string) (nn.Adapter, error) {
 	w, ok := a.(EmbeddingAdapter)
 	if !ok {
-		return nil, errors.New("the model has no token embeddings for " + method)
+		return nil, errors.New("the model has no token embeddings, which this method of --lora needs: " + method)
 	}
 	t, err := peft.NewConfig(method, options)
 	if err != nil {
@@ -195,8 +195,7 @@ func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 	return stay[len(a.OutputLayers()):]
 }
 
-// adaptablePaths returns the paths of a model's linear layers without the excluded ones; of all linear layers if none
-// would be left.
+// adaptablePaths returns the paths of a model's linear layers without the excluded ones; of all if none would be left.
 func adaptablePaths(model any, excluded []nn.Layer) []string {
 	if paths := nn.LinearPaths(model, excluded...); len(paths) > 0 {
 		return paths

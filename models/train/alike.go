@@ -148,7 +148,8 @@ func (s pipelineTrainer) DescribeRanks(scratch *trace.Tape) (ranks []string, err
 		f.End()
 		t.onBlock = nil
 		if len(places) != len(cuts)-1 {
-			scratch.Raise(errors.New("a pipeline needs blocks that are called once, one after the other"))
+			scratch.Raise(errors.New("pipeline parallelism (pp) needs blocks that are called once, one after the " +
+				"other, and this model has none; use another --strategy"))
 		}
 		ranks = stageFingerprints(t.c, p, places, Tensors(Trainable(t.net.Parameters)))
 	})

@@ -124,5 +124,5 @@ type Generator interface {
 
 var errCannotGenerate = errors.New("evaluate: this model cannot generate text; leave out new-tokens")
 
-var errNoLogits = errors.New("evaluate: the model returns its loss and no logits that scores could store; " +
-	"leave out scores")
+var errNoLogits = errors.New("evaluate: the model returns its loss and no logits to store for metrics; leave out " +
+	"scores")

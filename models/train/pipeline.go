@@ -92,8 +92,8 @@ func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	p.schedule = distributed.PipelineSchedule(s.Schedule, p.micro, ranks, rank)
 	if s.Schedule == models.Interleaved {
 		if rounds := distributed.MicroBatchRounds(p.micro, ranks); p.micro%rounds != 0 {
-			return nil, fmt.Errorf("%d micro-batches cannot be divided among %d ranks in %d rounds, as the "+
-				"interleaved schedule requires; use a multiple", p.micro, ranks, rounds)
+			return nil, fmt.Errorf("%d micro-batches (micro=) cannot be divided among %d ranks in %d rounds, as "+
+				"schedule=interleaved requires; use a multiple of the number of ranks", p.micro, ranks, rounds)
 		}
 		p.schedule = distributed.InterleavedSchedule(p.micro, ranks, rank, each)
 	}
@@ -116,7 +116,8 @@ func StageStarts(c models.Case, blocks []string) ([]string, error) {
 	stages := int(s.PipelineRanks(c.GPUs)) * s.StagesOfRank()
 	if len(blocks) < stages {
 		return nil,
-			fmt.Errorf("a pipeline of %d stages needs a block in each, and the model has %d blocks; use fewer GPUs",
+			fmt.Errorf("a pipeline of %d stages needs a block in each, but the model has only %d blocks; use fewer "+
+				"GPUs or stages",
 				stages, len(blocks))
 	}
 	out := make([]string, stages+1)
@@ -127,7 +128,7 @@ func StageStarts(c models.Case, blocks []string) ([]string, error) {
 		return out, nil
 	}
 	if len(s.Split) != stages-1 {
-		return nil, fmt.Errorf("split: %d stages need %d cuts between them, and %s has %d", stages, stages-1,
+		return nil, fmt.Errorf("split: %d stages need %d cuts between them, but split=%s has %d", stages, stages-1,
 			strings.Join(s.Split, "+"), len(s.Split))
 	}
 	last := 0
@@ -141,8 +142,8 @@ func StageStarts(c models.Case, blocks []string) ([]string, error) {
 			return nil, fmt.Errorf("split: unknown block %s; the blocks are %s to %s, or 0 to %d", name, blocks[0],
 				blocks[len(blocks)-1], len(blocks)-1)
 		case at <= last:
-			return nil, fmt.Errorf("split: %s leaves a stage without blocks; every stage needs one, and cuts must be "+
-				"in order", name)
+			return nil, fmt.Errorf("split: after the cut %s a stage has no blocks; every stage needs at least one, "+
+				"and the cuts must be in order", name)
 		}
 		last, out[i+1] = at, blocks[at]
 	}
@@ -154,8 +155,8 @@ func (p *Pipeline) Optimizer(s *Session, c models.Case, own optim.Config,
 	trained []*trace.Tensor,
 ) (*optim.Optimizer, error) {
 	if len(trained) == 0 {
-		return nil, fmt.Errorf("rank %d has a stage in which nothing is trained, and PyTorch's optimizers refuse an "+
-			"empty list of parameters", *c.Strategy.Rank)
+		return nil, fmt.Errorf("rank %d has a stage without trained parameters, and PyTorch's optimizers refuse an "+
+			"empty list; train more, or use fewer stages", *c.Strategy.Rank)
 	}
 	return s.OptimizerOfTensors(c, own, nil, trained)
 }

@@ -17,8 +17,7 @@ import (
 type Ranks struct {
 	// Parameters are the optimizer's parameters, in the order of parameters().
 	Parameters []*trace.Tensor
-	// meshes are the names of the parameters' device meshes, if transformers' Trainer has one parameter group for
-	// each mesh.
+	// meshes are the names of the parameters' device meshes, if transformers' Trainer has one group for each mesh.
 	meshes []string
 	// styles are the parallel styles that parallelize_module applies, by module path.
 	styles map[string]trace.Style
@@ -263,7 +262,7 @@ func (s *Session) wrap(_ *trace.Tape, net *nn.Tree, r *Ranks) error {
 	for m, w := range r.Wrappers {
 		p := net.PathOf(m)
 		if p == nil {
-			return errors.New("the model has no module " + m + " to wrap")
+			return errors.New("wrap: the model has no module " + m + " to wrap")
 		}
 		if m == "" && r.sinks != nil {
 			w = ddpSink{w, s.Tape, r.sinks}

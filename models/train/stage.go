@@ -145,7 +145,8 @@ func (t *taskTrainer) surveyBoundary(tape *trace.Tape, blocks []string, from, to
 		t.addGates(scratch, blocks)
 		t.onBlock = func(block string, _ []*trace.Tensor) {
 			if entered[block]++; entered[block] > 1 {
-				scratch.Raise(fmt.Errorf("block %s is called twice; a pipeline needs blocks that follow each other",
+				scratch.Raise(fmt.Errorf("block %s is called twice; pipeline parallelism (pp) needs blocks that "+
+					"follow each other, so use another --strategy",
 					block))
 			}
 			switch block {
@@ -254,7 +255,8 @@ func (l *stageLayers) forward(s *Session, received []*trace.Tensor) *MicroBatchP
 }
 
 func (l *stageLayers) Receive(x *trace.Tensor) {
-	l.tape.Raise(fmt.Errorf("a pipeline stage reads a tensor of shape %v that it did not receive", x.Shape()))
+	l.tape.Raise(fmt.Errorf("a pipeline stage reads a tensor of shape %v from another stage than the one before it; "+
+		"use another --strategy than pp", x.Shape()))
 }
 
 func (l *stageLayers) ReceiveLeaf(x *trace.Tensor) {

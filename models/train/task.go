@@ -63,8 +63,7 @@ type ReferenceHolder interface {
 
 // ValueHeadHolder is a task with a value head, which is trained as a whole in fp32, in addition to any adapters.
 type ValueHeadHolder interface {
-	// ValueHead returns the model with the value head, and the head, as arguments of [nn.NewTree]; nil if there is
-	// none.
+	// ValueHead returns the model with the value head, and the head, as arguments of [nn.NewTree]; nil without one.
 	ValueHead() (model, head any)
 }
 
@@ -151,8 +150,7 @@ type taskTrainer struct {
 	net   *nn.Tree
 	// adapters move to the GPU after the model.
 	adapters []nn.Adapter
-	// ranks is the model on one of several ranks; nil on one GPU. clipped are the parameters whose gradients are
-	// clipped.
+	// ranks is the model on one of several ranks; nil on one GPU. clipped are the parameters with clipped gradients.
 	ranks   *Ranks
 	clipped []*trace.Tensor
 	// reference is a frozen reference model; nil if there is none.

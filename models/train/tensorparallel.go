@@ -50,8 +50,7 @@ func tensorPlanOf(s *models.Strategy, l ModelLayout) tensorPlan {
 	return tensorPlans[0]
 }
 
-// applyTensorParallel applies parallelize_module to each block over groups of neighboring ranks, then fully_shard over
-// the groups.
+// applyTensorParallel applies parallelize_module to each block over groups of neighboring ranks, then fully_shard.
 func applyTensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l ModelLayout) (*Ranks, error) {
 	shared, styles, err := parallelizeModules(t, w, s, l)
 	if err != nil {
@@ -173,17 +172,19 @@ func missingModules(s *models.Strategy, l ModelLayout, found map[string]int) err
 	case !s.Sequence && !s.ParallelLoss && s.TPPlan == "":
 		return nil
 	case found[outputName] != 1:
-		return fmt.Errorf("tp: transformers' plan shards the output layer %s, and the model has none", outputName)
+		return fmt.Errorf("transformers' plan of tensor parallelism (tp_by) shards the output layer %s, which the "+
+			"model does not have; use another --strategy", outputName)
 	case s.TPPlan != "" && found[embeddingName] != 1:
-		return fmt.Errorf("tp: transformers' plan shards the embeddings %s, which the model does not have",
+		return fmt.Errorf("transformers' plan of tensor parallelism (tp_by) shards the embeddings %s, which the "+
+			"model does not have; use another --strategy",
 			embeddingName)
 	case s.TPPlan != "":
 		return nil
 	case len(l.Sharing[outputName+".weight"]) > 0, len(l.Sharing["model."+embeddingName+".weight"]) > 0:
-		return errors.New("tp: parallelize_module makes two weights of the one that embeddings and output layer " +
-			"share; use a model whose weights are not tied, or leave out sequence and loss")
+		return errors.New("tensor parallelism: parallelize_module makes two weights of the one that embeddings and " +
+			"output layer share; use a model with untied weights, or leave out sequence and loss")
 	case s.Sequence && (found[embeddingName] != 1 || found[halfNames[0]] != blocks || found[halfNames[1]] != blocks):
-		return fmt.Errorf("tp: sequence parallelism needs blocks with %s, norms, and embeddings %s, and "+
+		return fmt.Errorf("sequence parallelism (sequence=true) needs blocks with %s, norms, and embeddings %s, and "+
 			"the model has other modules; leave out sequence", strings.Join(halfNames, " and "), embeddingName)
 	}
 	return nil
@@ -232,14 +233,15 @@ func shardedLinears(s *models.Strategy, l ModelLayout) ([]distributed.SharedLaye
 		return out, nil
 	case len(l.Blocks) == 0:
 		return nil,
-			errors.New("tp: the model has no list of equal modules that holds a fifth of its parameters; use " +
-				"another strategy")
+			errors.New("tensor parallelism: the model has no list of equal modules that holds a fifth of its " +
+				"parameters; use another --strategy")
 	}
 	inside := slices.DeleteFunc(slices.Clone(l.Linears), func(m string) bool { return !nn.IsBelow(m, l.Blocks[0]) })
 	if len(inside) == 0 {
-		return nil, errors.New("tp: the model's blocks have no nn.Linear layers for parallelize_module to " +
-			"shard; use another strategy")
+		return nil, errors.New("tensor parallelism: the model's blocks have no nn.Linear layers for " +
+			"parallelize_module to shard; use another --strategy")
 	}
-	return nil, fmt.Errorf("tp: no linear layer of the blocks is called %s; name yours with col=... and row=..., as "+
-		"in %s", strings.Join(slices.Concat(plan[0].names, plan[1].names), ", "), inside[len(inside)/2])
+	return nil, fmt.Errorf("tensor parallelism: the model's blocks have no linear layer named %s; name yours in "+
+		"--strategy with col=... and row=..., as in %s",
+		strings.Join(slices.Concat(plan[0].names, plan[1].names), ", "), inside[len(inside)/2])
 }

@@ -117,8 +117,7 @@ func (s *Session) CheckProjected(c models.Case, params []*trace.Tensor) error {
 		"trained", c.Optimizer)
 }
 
-// InBackward gives each parameter its own optimizer, which steps as soon as backward has accumulated the gradient and
-// then frees it.
+// InBackward gives each parameter its own optimizer, which steps as soon as backward has the gradient, and frees it.
 func (s *Session) InBackward(c models.Case, own optim.Config, params []*trace.Tensor) error {
 	c.InBackward = false // for the optimizer of one parameter
 	for _, p := range params {
@@ -173,8 +172,7 @@ func (s *Session) Backward(loss *trace.Tensor) {
 	loss.Backward()
 }
 
-// Step runs unscale, clip, the optimizer's step, and the scale's update. clipped are the parameters to clip; nil for
-// none.
+// Step runs unscale, clip, the optimizer's step, and the scale's update. clipped are the parameters to clip.
 func (s *Session) Step(o *optim.Optimizer, clipped []*nn.Parameter) {
 	var tensors []*trace.Tensor
 	if clipped != nil {

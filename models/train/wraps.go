@@ -112,14 +112,15 @@ func (l ModelLayout) matchingModules(w models.Wrap, seen map[string]bool) (found
 	for _, pattern := range w.Patterns {
 		matching := MatchingModules(pattern, l.Modules)
 		if len(matching) == 0 {
-			return nil, fmt.Errorf("wrap: no module matches %q; modules are named like %s", pattern,
+			return nil, fmt.Errorf("wrap: the model has no module named %q; its modules have names like %s", pattern,
 				l.Modules[len(l.Modules)/2])
 		}
 		for _, m := range matching {
 			if !seen[m] {
 				found = append(found, m)
 			} else if w.Every != 1 {
-				return nil, fmt.Errorf("wrap: two entries wrap %s, one of them with other modules; name it once", m)
+				return nil, fmt.Errorf("wrap: two entries wrap %s, one of them together with other modules; name it "+
+					"once", m)
 			}
 			seen[m] = true
 		}
@@ -176,7 +177,8 @@ func checkNotNested(call []string) error {
 	for _, m := range call {
 		for _, outer := range call {
 			if m != outer && nn.IsBelow(m, outer) {
-				return fmt.Errorf("wrap: %s is part of %s, and the two cannot be wrapped together; name one of them", m,
+				return fmt.Errorf("wrap: %s is a part of %s, so the two cannot be wrapped together; name one of them",
+					m,
 					outer)
 			}
 		}
@@ -196,8 +198,8 @@ func checkTiedTogether(s *models.Strategy, l ModelLayout, groups []distributed.M
 				if !slices.ContainsFunc(append([]string{g.Module}, g.With...), func(own string) bool {
 					return m == own || nn.IsBelow(m, own)
 				}) {
-					return fmt.Errorf("wrap: %s holds %s, which it shares with %s; fully_shard would make a copy of "+
-						"it. Leave the module to the root", g.Module, p.Name, m)
+					return fmt.Errorf("wrap: %s holds %s, which it shares with %s, and fully_shard would make a copy "+
+						"of it; leave the module out of wrap", g.Module, p.Name, m)
 				}
 			}
 		}

@@ -33,8 +33,7 @@ type ChangeSearch struct {
 const maxTries = 5
 
 // FindChanges returns the changes of the value from position 0 to the last, in order. If value returns [ErrUnusable],
-// the position is skipped; any other error ends the search. Both ends must be usable. Changes that cancel out are
-// missed.
+// the position is skipped; other errors end the search. Both ends must be usable. Changes that cancel out are missed.
 func (s *ChangeSearch) FindChanges(last int, value func(position int) (int64, error)) ([]ValueChange, error) {
 	s.OnRemaining(2 + maxTriesAmong(last))
 	first, err := value(0)

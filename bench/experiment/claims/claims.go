@@ -58,8 +58,7 @@ func ClaimsFor(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 }
 
 // AnswersFor returns all values that guides state for a model, each with vprof's estimate for the same conditions. The
-// estimate is for the GPU that the guide names, else for gpu. If PyTorch refuses the conditions, the answer is the
-// refusal.
+// estimate is for the GPU that the guide names, else for gpu. If PyTorch refuses them, the answer is the refusal.
 func AnswersFor(
 	ctx context.Context, m models.Model, gpu device.GPU, residuals step.ResidualsFunc,
 ) ([]report.Claim, error) {

@@ -200,8 +200,7 @@ func bytesOfLines(held step.LiveBuffers, line, near *regexp.Regexp) (sum int64, 
 	return sum, most
 }
 
-// sourceLine returns the text of a line (file:line:function), of the lines around it, and the file; empty if
-// unreadable.
+// sourceLine returns the text of a line (file:line:function), the lines around it, and the file's; empty if unreadable.
 func sourceLine(where string) (line, near, file string) {
 	parts := sourceLocation().FindStringSubmatch(where)
 	if parts == nil {

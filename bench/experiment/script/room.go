@@ -68,8 +68,7 @@ func (r *hookFolder) path(name string) string { return filepath.Join(r.dir, name
 func (r *hookFolder) Close() error { return errors.Join(r.running.Close(), os.RemoveAll(r.dir)) }
 
 // removeCreatedFiles removes the empty folders that the command made for files that vprof redirected to the temporary
-// folder. It returns the other folders, without subfolders: code other than Python wrote their files, whose names are
-// unknown.
+// folder. It returns the other folders, without subfolders: code other than Python wrote files of unknown names there.
 func removeCreatedFiles(events []Event) []string {
 	var left []string
 	for _, e := range slices.Backward(events) {

@@ -149,8 +149,7 @@ func (m *Monitor) Totals() []GPUTotals {
 	return lists.Map(m.gpus, func(b *watchedGPU) GPUTotals { return b.totals })
 }
 
-// The pauses between attempts to open NVML again. They double from the first to the last, since opening NVML wakes
-// sleeping GPUs.
+// The pauses between attempts to open NVML again double from first to last, since opening NVML wakes sleeping GPUs.
 const (
 	firstRetryPause = time.Second
 	maxRetryPause   = time.Minute

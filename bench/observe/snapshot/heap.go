@@ -28,8 +28,7 @@ func newHeap(s *Snapshot, device int, events []Event) *heapReplay {
 	if h.conf, err = allocator.ParseConfig(s.AllocConf); err != nil {
 		h.conf = allocator.DefaultConfig()
 	}
-	// Blocks without an allocation event existed before the first event; so did segments whose first event is a
-	// release.
+	// Blocks without an allocation event existed before it, like segments whose first event is a release.
 	came, segments := map[int64]bool{}, map[int64]bool{}
 	var spans []span
 	for _, e := range events {

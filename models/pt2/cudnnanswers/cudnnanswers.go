@@ -1,5 +1,4 @@
-// Package cudnnanswers stores the workspace sizes that cuDNN itself returned for a model's convolutions, beside the
-// model.
+// Package cudnnanswers stores the workspace sizes that cuDNN returned for a model's convolutions, beside the model.
 package cudnnanswers
 
 import (

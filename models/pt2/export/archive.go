@@ -50,7 +50,8 @@ func Read(r io.ReaderAt, size int64) (*Program, error) {
 		return nil, notArchiveError(r, size)
 	}
 	if len(z.File) > mostEntries {
-		return nil, fmt.Errorf("has %d entries, too many for an exported program", len(z.File))
+		return nil, fmt.Errorf("the archive has %d entries, too many for an exported program; name a file of "+
+			"torch.export.save or vprof capture", len(z.File))
 	}
 	var model, extra *zip.File
 	for _, f := range z.File {
@@ -59,7 +60,8 @@ func Read(r io.ReaderAt, size int64) (*Program, error) {
 			model = f
 		case strings.HasSuffix(f.Name, "/serialized_exported_program.json"),
 			f.Name == "serialized_exported_program.json":
-			return nil, errors.New("is in the format of torch before 2.7; export it again with a newer one" + howTo)
+			return nil, errors.New("the program is in the format of torch before 2.7; export it again with a newer " +
+				"torch" + howTo)
 		case strings.HasSuffix(f.Name, "/extra/vprof.json"):
 			extra = f
 		}
@@ -97,7 +99,7 @@ func decode(model, extra []byte) (*Program, error) {
 func decodeGraph(model, extra []byte) (*Program, error) {
 	p, err := Decode(model)
 	if err != nil {
-		return nil, fmt.Errorf("models/model.json %w", err)
+		return nil, fmt.Errorf("models/model.json in the archive: %w", err)
 	}
 	if extra != nil {
 		if p.Extra, err = decodeExtra(extra); err != nil {
@@ -110,13 +112,14 @@ func decodeGraph(model, extra []byte) (*Program, error) {
 
 // entryContents returns the content of an archive's entry of at most most bytes.
 func entryContents(f *zip.File, most uint64) ([]byte, error) {
-	tooLarge := fmt.Errorf("%s unpacks to more than %d MiB", f.Name, most>>20)
+	tooLarge := fmt.Errorf("%s unpacks to more than %d MiB, more than vprof reads; export a smaller model",
+		f.Name, most>>20)
 	if f.UncompressedSize64 > most {
 		return nil, tooLarge
 	}
 	r, err := f.Open()
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be unpacked: %w", f.Name, err)
+		return nil, fmt.Errorf("%s cannot be unpacked: %w; copy the file again, or export the model again", f.Name, err)
 	}
 	defer r.Close()
 	// The size in the zip header may be too small or too large.
@@ -124,7 +127,7 @@ func entryContents(f *zip.File, most uint64) ([]byte, error) {
 	buf.Grow(int(min(f.UncompressedSize64, f.CompressedSize64*16, most)) + bytes.MinRead)
 	n, err := buf.ReadFrom(io.LimitReader(r, int64(most)+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w", f.Name, err)
+		return nil, fmt.Errorf("%s is damaged: %w; copy the file again, or export the model again", f.Name, err)
 	}
 	if uint64(n) > most {
 		return nil, tooLarge
@@ -139,15 +142,15 @@ func notArchiveError(r io.ReaderAt, size int64) error {
 	head = head[:n]
 	switch {
 	case size == 0:
-		return errors.New("is empty" + howTo)
+		return errors.New("the file is empty" + howTo)
 	case bytes.HasPrefix(head, []byte("PK")):
-		return errors.New("is a zip archive that ends in the middle: it was not written or copied to its end")
+		return errors.New("the zip archive ends in the middle; copy the file again, or export the model again")
 	case bytes.HasPrefix(head, []byte{0x80, 0x02}), bytes.HasPrefix(head, []byte{0x80, 0x04}):
-		return errors.New("is a pickle (torch.save), which holds weights and no graph" + howTo)
+		return errors.New("the file is a pickle (torch.save), which holds weights and no graph" + howTo)
 	case n == 8 && string(head[4:]) == "ET12":
-		return errors.New("is an ExecuTorch program, which has no training graph" + howTo)
+		return errors.New("the file is an ExecuTorch program, which has no training graph" + howTo)
 	default:
-		return errors.New("is not an exported program" + howTo)
+		return errors.New("the file is not an exported program" + howTo)
 	}
 }
 
@@ -156,12 +159,12 @@ func notProgramError(z *zip.Reader) error {
 	for _, f := range z.File {
 		switch {
 		case strings.Contains(f.Name, "/code/") || strings.HasSuffix(f.Name, "/constants.pkl"):
-			return errors.New("is TorchScript, not a graph of torch.export" + howTo)
+			return errors.New("the file is TorchScript, not a graph of torch.export" + howTo)
 		case strings.HasSuffix(f.Name, "/data.pkl") || strings.HasSuffix(f.Name, "/.format_version"):
-			return errors.New("is a checkpoint (torch.save), which holds weights and no graph" + howTo)
+			return errors.New("the file is a checkpoint (torch.save), which holds weights and no graph" + howTo)
 		case strings.Contains(f.Name, "data/aotinductor/"):
-			return errors.New("is a compiled package (AOTInductor), which has no graph" + howTo)
+			return errors.New("the file is a compiled package (AOTInductor), which has no graph" + howTo)
 		}
 	}
-	return errors.New("is a zip archive without models/model.json" + howTo)
+	return errors.New("the file is a zip archive without models/model.json" + howTo)
 }

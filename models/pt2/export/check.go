@@ -39,7 +39,8 @@ func (p *Program) check() error {
 func (p *Program) checkNode(n *Node, made []bool) error {
 	for _, a := range n.Inputs {
 		if v := firstUncomputed(made, a.Argument); v >= 0 {
-			return fmt.Errorf("node %d (%s) reads %s, which no earlier node computes", n.Number, n.Target, p.Names[v])
+			return fmt.Errorf("node %d (%s) reads %s, which no earlier node computes; export the model again",
+				n.Number, n.Target, p.Names[v])
 		}
 	}
 	for _, a := range flatten(nil, n.Outputs) {
@@ -47,7 +48,8 @@ func (p *Program) checkNode(n *Node, made []bool) error {
 			continue
 		}
 		if made[a.Ref] {
-			return fmt.Errorf("node %d (%s) computes %s a second time", n.Number, n.Target, p.Names[a.Ref])
+			return fmt.Errorf("node %d (%s) computes %s, which another node has computed; export the model again",
+				n.Number, n.Target, p.Names[a.Ref])
 		}
 		made[a.Ref] = true
 	}
@@ -56,17 +58,18 @@ func (p *Program) checkNode(n *Node, made []bool) error {
 
 func (in *Input) check() error {
 	if in.Role != UserInput && in.Number {
-		return fmt.Errorf("tensor_values has no entry for %s", in.Name)
+		return fmt.Errorf("tensor_values has no entry for %s; export the model again", in.Name)
 	}
 	if len(in.Sizes) > mostDims {
-		return fmt.Errorf("%s has %d dimensions: need at most %d", in.Name, len(in.Sizes), mostDims)
+		return fmt.Errorf("%s has %d dimensions, more than vprof reads (%d)", in.Name, len(in.Sizes), mostDims)
 	}
 	for _, s := range in.Sizes {
 		if s.Expr == nil && (s.Int < 0 || s.Int > mostInput) {
-			return fmt.Errorf("%s has a dimension of %d: need 0 to %d", in.Name, s.Int, mostInput)
+			return fmt.Errorf("%s has a dimension of size %d: need 0 to %d", in.Name, s.Int, mostInput)
 		}
 		if s.Expr != nil && in.Role != UserInput {
-			return fmt.Errorf("%s, a weight or buffer, has a size that depends on the input; only inputs may", in.Name)
+			return fmt.Errorf("the size of %s, a weight or buffer, depends on the input; export a model whose "+
+				"weights have fixed sizes", in.Name)
 		}
 	}
 	return nil

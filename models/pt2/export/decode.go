@@ -73,23 +73,25 @@ func Decode(data []byte) (*Program, error) {
 		}
 	})
 	if _, err := d.json.ReadToken(); d.err == nil && !errors.Is(err, io.EOF) {
-		d.fail("something follows the program")
+		d.fail("text follows the end of the program; export the model again")
 	}
 	switch {
 	case d.err != nil:
 		// Names in a file may hold control characters.
 		return nil, errors.New(printable.Line(d.err.Error()))
 	case major < 0:
-		return nil, errors.New("has no schema_version, so torch.export.save did not write it")
+		return nil, errors.New("the program has no schema_version, so torch.export.save did not write it; export the " +
+			"model with torch.export.save or vprof capture")
 	case !sawGraph:
-		return nil, errors.New("has no graph_module, so torch.export.save did not write it")
+		return nil, errors.New("the program has no graph_module, so torch.export.save did not write it; export the " +
+			"model with torch.export.save or vprof capture")
 	}
 	return d.p, nil
 }
 
 func schemaError(major int) error {
-	return fmt.Errorf("is written in version %d of the export schema; vprof reads version %d (torch 2.6 to 2.15): "+
-		"export the model with one of these", major, schemaMajor)
+	return fmt.Errorf("the program is written in version %d of the export schema; vprof reads version %d (torch 2.6 "+
+		"to 2.15): export the model with one of these releases", major, schemaMajor)
 }
 
 func (d *decoder) optionalText() string {

@@ -119,7 +119,7 @@ func TestBadFilesAreRefused(t *testing.T) {
 		{"no schema", archive(t, "m/models/model.json", "{}"), "schema_version"},
 		{"no graph", archive(t, "m/models/model.json", `{"schema_version": {"major": 8}}`), "graph_module"},
 		{"other schema", change(`"major": 8`, `"major": 9`), "version 9 of the export schema"},
-		{"list", archive(t, "m/models/model.json", "[]"), "byte 0: [ where { is expected"},
+		{"list", archive(t, "m/models/model.json", "[]"), "byte 0: there is [ where { is expected; export the model again"},
 		{"deep", archive(t, "m/models/model.json",
 			`{"graph_module": {"graph": {"inputs": [`+strings.Repeat(`{"as_optional_tensor":`, 1000)), "nested more than"},
 		{
@@ -138,22 +138,22 @@ func TestBadFilesAreRefused(t *testing.T) {
 			`{"name": "self", "arg": {"as_tensor": {"name": "y"}}`), "reads y"},
 		{"twice", change(`"outputs": [{"as_tensor": {"name": "y"}}],
 		"metadata"`, `"outputs": [{"as_tensor": {"name": "x"}}],
-		"metadata"`), "a second time"},
+		"metadata"`), "models/model.json in the archive: node 0 (torch.ops.aten.add.Tensor) computes x, which another node has computed; export the model again"},
 		{"no result", change(`"outputs": [{"as_tensor": {"name": "y"}}],
 	"nodes"`, `"outputs": [{"as_tensor": {"name": "q"}}],
 	"nodes"`), "forward returns q"},
 		{
 			"negative size", change(`"sizes": [{"as_int": 4}]`, `"sizes": [{"as_int": -4}]`),
-			"dimension of -4",
+			"dimension of size -4: need 0 to 1099511627776",
 		},
 		{"absurd size", change(`"sizes": [{"as_int": 4}]`,
-			`"sizes": [{"as_int": 4000000000000000000}]`), "dimension of 4000000000000000000"},
+			`"sizes": [{"as_int": 4000000000000000000}]`), "dimension of size 4000000000000000000: need 0 to 1099511627776"},
 		{"large number", change(`"sizes": [{"as_int": 4}]`,
-			`"sizes": [{"as_int": 40000000000000000000}]`), "no whole number"},
-		{"expression", change(`"Symbol('s0', positive=True)"`, `"Symbol('s0'"`), "cannot read the expression"},
+			`"sizes": [{"as_int": 40000000000000000000}]`), "models/model.json in the archive: byte 610: \"40000000000000000000\" is not a whole number of 64 bits"},
+		{"expression", change(`"Symbol('s0', positive=True)"`, `"Symbol('s0'"`), "models/model.json in the archive: byte 715: the expression \"Symbol('s0'\" of a size cannot be read: a closing parenthesis is missing; export the model again"},
 		{
 			"inputs", change(`{"parameter": {"arg": {"name": "p_w"}, "parameter_name": "w"}},`, ""),
-			"2 inputs, and its signature names 1",
+			"2 inputs, but its signature names 1; export the model again",
 		},
 		{"extra", archive(t, "m/models/model.json", program, "m/extra/vprof.json", `{"version": 7}`), "version 7"},
 		{"no extra", archive(t, "m/models/model.json", program, "m/extra/vprof.json", `[`), "extra/vprof.json"},
@@ -223,16 +223,16 @@ func TestExpressions(t *testing.T) {
 		require.Equal(t, want, got, text)
 	}
 	for text, want := range map[string]string{
-		"Symbol('u0')":                                               "the size u0 is not known",
-		"FloorDiv(Symbol('s0'), Integer(0))":                         "divided by zero",
-		"Mul(Integer(4611686018427387904), Symbol('s0'))":            "a size is above 2^63",
-		"Add(Integer(9223372036854775807), Symbol('s0'))":            "a size is above 2^63",
-		"Pow(Symbol('s0'), Integer(99))":                             "a size is above 2^63",
+		"Symbol('u0')":                                               "the size u0 is unknown; capture the model again",
+		"FloorDiv(Symbol('s0'), Integer(0))":                         "divided by 0",
+		"Mul(Integer(4611686018427387904), Symbol('s0'))":            "a size of the graph is above 2^63",
+		"Add(Integer(9223372036854775807), Symbol('s0'))":            "a size of the graph is above 2^63",
+		"Pow(Symbol('s0'), Integer(99))":                             "a size of the graph is above 2^63",
 		"ToFloat(Symbol('s0'))":                                      "not a whole number",
-		"CeilToInt(Mul(Float('1e300'), ToFloat(Symbol('s0'))))":      "a size is above 2^63",
-		"IntTrueDiv(Symbol('s0'), Add(Integer(1), Integer(-1)))":     "divided by zero",
+		"CeilToInt(Mul(Float('1e300'), ToFloat(Symbol('s0'))))":      "a size of the graph is above 2^63",
+		"IntTrueDiv(Symbol('s0'), Add(Integer(1), Integer(-1)))":     "divided by 0",
 		"Mod(ToFloat(Symbol('s0')), Integer(2))":                     "not a whole number",
-		"RoundToInt(Pow(Float('-1.0'), Float('0.5', precision=53)))": "a size is above 2^63",
+		"RoundToInt(Pow(Float('-1.0'), Float('0.5', precision=53)))": "a size of the graph is above 2^63",
 	} {
 		e, err := export.ParseExpr(text)
 		require.NoError(t, err, text)

@@ -26,7 +26,7 @@ func (s Size) Eval(symbols map[string]int64) (int64, error) {
 	}
 	n, whole := x.Int()
 	if !whole {
-		return 0, fmt.Errorf("%s is not a whole number", s.Expr)
+		return 0, fmt.Errorf("the size %s is not a whole number; capture the model again", s.Expr)
 	}
 	return n, nil
 }
@@ -51,15 +51,15 @@ const (
 // ParseExpr reads an expression in the text form of SymPy's srepr.
 func ParseExpr(text string) (*Expr, error) {
 	if len(text) > mostText {
-		return nil, fmt.Errorf("an expression has %d bytes: need at most %d", len(text), mostText)
+		return nil, fmt.Errorf("the expression of a size has %d bytes: need at most %d", len(text), mostText)
 	}
 	p := exprParser{text: text}
 	e, err := p.expr(0)
 	if err == nil && strings.TrimSpace(p.text[p.at:]) != "" {
-		err = errors.New("text follows its end")
+		err = errors.New("text follows the end of the expression")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the expression %.60q: %w", text, err)
+		return nil, fmt.Errorf("the expression %.60q of a size cannot be read: %w; export the model again", text, err)
 	}
 	return e, nil
 }
@@ -128,7 +128,7 @@ func (p *exprParser) expr(depth int) (*Expr, error) {
 func (p *exprParser) atom(kind string) (*Expr, error) {
 	end := strings.IndexByte(p.text[p.at:], ')')
 	if end < 0 {
-		return nil, errors.New("a ) is missing")
+		return nil, errors.New("a closing parenthesis is missing")
 	}
 	value, _, _ := strings.Cut(p.text[p.at:p.at+end], ",")
 	p.at += end + 1
@@ -138,7 +138,7 @@ func (p *exprParser) atom(kind string) (*Expr, error) {
 	switch kind {
 	case "Symbol":
 		if e.Name = value; value == "" {
-			err = errors.New("the name of a Symbol is missing")
+			err = errors.New("the name of a Symbol is missing in the expression")
 		}
 	case "Integer":
 		e.Int, err = strconv.ParseInt(value, 10, 64)
@@ -180,7 +180,7 @@ func (e *Expr) eval(symbols map[string]int64) (Number, error) {
 	case "Symbol":
 		v, ok := symbols[e.Name]
 		if !ok {
-			return Number{}, fmt.Errorf("the size %s is not known", e.Name)
+			return Number{}, fmt.Errorf("the value of the size %s is unknown; capture the model again", e.Name)
 		}
 		return Whole(v), nil
 	case "Integer":

@@ -190,11 +190,11 @@ func (a *AffineArg) UnmarshalJSON(data []byte) error { return unmarshalArray(dat
 func decodeExtra(data []byte) (*Extra, error) {
 	e := new(Extra)
 	if err := json.Unmarshal(data, e); err != nil {
-		return nil, fmt.Errorf("extra/vprof.json: %w", err)
+		return nil, fmt.Errorf("extra/vprof.json in the archive: %w; capture the model again", err)
 	}
 	if e.Version > extraVersion {
-		return nil, fmt.Errorf("extra/vprof.json is of version %d; this vprof reads version %d: use a newer one, or "+
-			"capture again", e.Version, extraVersion)
+		return nil, fmt.Errorf("extra/vprof.json has version %d, and this vprof reads version %d; use a newer vprof, "+
+			"or capture the model again", e.Version, extraVersion)
 	}
 	return e, nil
 }

@@ -38,7 +38,8 @@ func (p *Program) Describe() ([]byte, error) {
 func Restore(data []byte) (*Program, error) {
 	var d description
 	if err := json.Unmarshal(data, &d); err != nil {
-		return nil, fmt.Errorf("not a description of a graph: %w", err)
+		return nil, fmt.Errorf("the model in the file is not the description of a graph: %w; name the .pt2 file again",
+			err)
 	}
 	if d.Format != graphFormat {
 		return nil, fmt.Errorf("the case holds its .pt2 model in the format %q, but this vprof reads %s; plan the "+
@@ -50,11 +51,13 @@ func Restore(data []byte) (*Program, error) {
 		extra, err = input.Decompress(d.Extra, mostExtra)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the description is damaged: %w", err)
+		return nil, fmt.Errorf("the description of the model's graph is damaged: %w; make the file again from the "+
+			".pt2 model", err)
 	}
 	p, err := decode(model, extra)
 	if err != nil {
-		return nil, fmt.Errorf("the description is damaged: %w", err)
+		return nil, fmt.Errorf("the description of the model's graph is damaged: %w; make the file again from the "+
+			".pt2 model", err)
 	}
 	p.Asked = d.Asked
 	return p, nil

@@ -57,7 +57,8 @@ func (d *decoder) nestedGraph() *graph {
 func (d *decoder) closeBlock(n *Node, in *nestedCall) {
 	args := n.Inputs[in.at+1:]
 	if len(args) != len(in.graph.inputs) {
-		d.fail("%s is called with %d values and its graph takes %d", n.Target, len(args), len(in.graph.inputs))
+		d.fail("%s is called with %d values, but its graph has %d inputs; export the model again",
+			n.Target, len(args), len(in.graph.inputs))
 		return
 	}
 	for i, a := range args {
@@ -65,7 +66,7 @@ func (d *decoder) closeBlock(n *Node, in *nestedCall) {
 	}
 	results, given := flatten(nil, n.Outputs), flatten(nil, in.graph.outputs)
 	if len(results) != len(given) {
-		d.fail("%s has %d results and its graph %d", n.Target, len(results), len(given))
+		d.fail("%s has %d results, but its graph has %d; export the model again", n.Target, len(results), len(given))
 		return
 	}
 	for i, r := range results {
@@ -120,7 +121,7 @@ func (d *decoder) replaceAliases() {
 			}
 			v = next
 		}
-		d.fail("values that are each other")
+		d.fail("two values are defined by each other; export the model again")
 		return v
 	}
 	var fix func(args []Argument)

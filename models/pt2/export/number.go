@@ -32,8 +32,8 @@ func (n Number) Real() float64 {
 }
 
 var (
-	errOverflow = errors.New("a size is above 2^63")
-	errZero     = errors.New("a size is divided by zero")
+	errOverflow = errors.New("a size of the graph is above 2^63")
+	errZero     = errors.New("a size of the graph is divided by 0")
 )
 
 // function computes a number from arity arguments. An arity of -1 means one argument or more.
@@ -87,9 +87,9 @@ func check(name string, n int) error {
 	f, known := functions[name]
 	switch {
 	case !known:
-		return fmt.Errorf("unknown function %q", name)
+		return fmt.Errorf("unknown function %q in the expression of a size", name)
 	case f.arity < 0 && n == 0, f.arity >= 0 && n != f.arity:
-		return fmt.Errorf("%s has %d arguments, a wrong number", name, n)
+		return fmt.Errorf("the function %s in the expression of a size has %d arguments, a wrong number", name, n)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ type scanner struct {
 	buffer []byte            // of a string with escapes
 }
 
-var errTruncated = errors.New("ends in the middle")
+var errTruncated = errors.New("the file ends in the middle; copy the file again, or export the model again")
 
 // newJSON returns a decoder that accepts what Python's json module writes.
 func newJSON(data []byte) *jsontext.Decoder {
@@ -62,9 +62,9 @@ func (s *scanner) expect(kind jsontext.Kind) bool {
 		return false
 	}
 	if s.values++; s.values > mostValues {
-		s.fail("more than %d values", mostValues)
+		s.fail("there are more than %d values, more than vprof reads", mostValues)
 	} else if next := s.json.PeekKind(); next != kind && next != 0 { // 0: reading it returns the error
-		s.fail("%s where %s is expected", next, kind)
+		s.fail("there is %s where %s is expected; export the model again", next, kind)
 	}
 	return s.err == nil
 }
@@ -91,7 +91,7 @@ func (s *scanner) members(open, end jsontext.Kind, each func()) {
 		return
 	}
 	if s.json.StackDepth() > mostDepth {
-		s.fail("nested more than %d deep", mostDepth)
+		s.fail("values are nested more than %d levels deep", mostDepth)
 	}
 	for s.err == nil {
 		if s.json.PeekKind() == end {
@@ -192,7 +192,7 @@ func (s *scanner) integer() int64 {
 	}
 	n, err := strconv.ParseInt(string(w), 10, 64)
 	if err != nil {
-		s.fail("%q is no whole number of 64 bits", w)
+		s.fail("%q is not a whole number of 64 bits", w)
 	}
 	return n
 }
@@ -210,7 +210,7 @@ func (s *scanner) number() float64 {
 	}
 	x, err := strconv.ParseFloat(string(w), 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
-		s.fail("%q is no number", w)
+		s.fail("%q is not a number", w)
 	}
 	return x
 }

@@ -108,11 +108,13 @@ func resultNames(spec string) []string {
 // finish completes the program from the outermost graph and the signature, and checks it.
 func (d *decoder) finish(g *graph) {
 	if len(g.inputs) != len(d.inputs) {
-		d.err = fmt.Errorf("the graph has %d inputs, and its signature names %d", len(g.inputs), len(d.inputs))
+		d.err = fmt.Errorf("the graph has %d inputs, but its signature names %d; export the model again",
+			len(g.inputs), len(d.inputs))
 		return
 	}
 	if len(d.outputs) > 0 && len(g.outputs) != len(d.outputs) {
-		d.err = fmt.Errorf("the graph has %d outputs, and its signature names %d", len(g.outputs), len(d.outputs))
+		d.err = fmt.Errorf("the graph has %d outputs, but its signature names %d; export the model again",
+			len(g.outputs), len(d.outputs))
 		return
 	}
 	wanted := map[int32]int{}

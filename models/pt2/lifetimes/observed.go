@@ -31,7 +31,8 @@ func findObserved(p *export.Program) error {
 	for _, d := range p.Extra.Dies {
 		i, ok := at[d.Node]
 		if !ok {
-			return fmt.Errorf("extra/vprof.json: values are freed after node %d, which the graph does not have", d.Node)
+			return fmt.Errorf("extra/vprof.json frees values after node %d, which the graph does not have; capture "+
+				"the model again", d.Node)
 		}
 		for _, name := range d.Values {
 			v, ok := values[name]
@@ -42,7 +43,7 @@ func findObserved(p *export.Program) error {
 			case ok:
 				end(same.group(v), i)
 			case !slices.Contains(p.Names, name): // else what a graph gives, under its outer name
-				return fmt.Errorf("extra/vprof.json: %q is freed, but no node creates it", name)
+				return fmt.Errorf("extra/vprof.json frees %q, which no node creates; capture the model again", name)
 			}
 		}
 	}
