@@ -93,7 +93,7 @@ func (r Rules) Parse(s string) (Config, error) {
 				return Config{}, fmt.Errorf("allocator configuration: %s: %w", set.key, err)
 			}
 			if set.key == "max_split_size_mb" && r.MaxSplitAbove && c.MaxSplit <= c.LargeSegment {
-				return Config{}, fmt.Errorf("allocator configuration: %s: must be more than %d", set.key,
+				return Config{}, fmt.Errorf("allocator configuration: %s: need more than %d", set.key,
 					c.LargeSegment/mib)
 			}
 		}
@@ -121,20 +121,20 @@ func (r Rules) splitSettings(s string) ([]configSetting, error) {
 		key, rest, _ := strings.Cut(s, ",")
 		key, _, colon := strings.Cut(key, ":")
 		if !r.isKnown(key) {
-			return nil, fmt.Errorf("unrecognized key %q in the allocator configuration", key)
+			return nil, fmt.Errorf("the allocator configuration has the unknown key %q; remove it", key)
 		}
 		if !colon {
-			return nil, fmt.Errorf("allocator configuration: %s: no value; write %s:VALUE", key, key)
+			return nil, fmt.Errorf("allocator configuration: %s has no value; write %s:VALUE", key, key)
 		}
 		value := s[len(key)+1:]
 		if strings.HasPrefix(value, "[") {
 			end := strings.IndexByte(value, ']')
 			if end < 0 {
-				return nil, fmt.Errorf("allocator configuration: %s: the list has no closing bracket", key)
+				return nil, fmt.Errorf("allocator configuration: the list of %s has no closing bracket; add ]", key)
 			}
 			value, rest = value[:end+1], value[end+1:]
 			if rest != "" && rest[0] != ',' {
-				return nil, fmt.Errorf("allocator configuration: %s: unexpected %q after the list", key, rest)
+				return nil, fmt.Errorf("allocator configuration: %s: %q follows the list; remove it", key, rest)
 			}
 			rest = strings.TrimPrefix(rest, ",")
 		} else {
@@ -167,7 +167,7 @@ var parsers = map[string]func(c *Config, value string) error{
 	"roundup_power2_divisions":     setField(parseRoundup, func(c *Config) *[16]uint64 { return &c.Roundup }),
 	"backend": func(_ *Config, v string) error {
 		if v == "cudaMallocAsync" {
-			return errors.New("vprof models only native, not cudaMallocAsync")
+			return errors.New("vprof supports only the native allocator, not cudaMallocAsync; leave backend out")
 		}
 		if v != "native" {
 			return fmt.Errorf("invalid %q: need native or cudaMallocAsync", v)
@@ -301,7 +301,7 @@ func parseRoundup(v string) (divisions [16]uint64, err error) {
 		key, value, _ := strings.Cut(entry, ":")
 		d, err := parseCount(value)
 		if err != nil || d != 0 && !isPowerOf2(d) {
-			return divisions, fmt.Errorf("%q: the divisions must be 0 or a power of two", entry)
+			return divisions, fmt.Errorf("%q: need 0 or a power of two as the number of divisions", entry)
 		}
 		if key == ">" {
 			for i := last + 1; i < len(divisions); i++ {
@@ -311,7 +311,7 @@ func parseRoundup(v string) (divisions [16]uint64, err error) {
 		}
 		size, err := parseCount(key)
 		if err != nil || !isPowerOf2(size) {
-			return divisions, fmt.Errorf("%q: the size must be a power of two", entry)
+			return divisions, fmt.Errorf("%q: need a power of two as the size", entry)
 		}
 		last = min(bits.Len64(size)-1, len(divisions)-1)
 		if first { // sizes below the first key share its divisions

@@ -21,9 +21,9 @@ var misread = map[string]string{
 	"max_split_size_mb:128abc":                     "need a whole number",
 	"max_split_size_mb:-1":                         "need a whole number",
 	"max_split_size_mb:+25":                        "need a whole number",
-	"max_split_size_mb,128":                        "max_split_size_mb: no value",
+	"max_split_size_mb,128":                        "max_split_size_mb has no value; write max_split_size_mb:VALUE",
 	"garbage_collection_threshold:0.5x":            "garbage_collection_threshold",
-	"roundup_power2_divisions:[256:2]x":            `unexpected "x" after the list`,
+	"roundup_power2_divisions:[256:2]x":            `allocator configuration: roundup_power2_divisions: "x" follows the list; remove it`,
 	"max_split_size_mb:128,max_split_size_mb:256a": "need a whole number",
 }
 
@@ -83,13 +83,13 @@ func TestConfigErrorNamesTheKey(t *testing.T) {
 			"40 MiB",
 		"large_segment_size_mb:10":         "large_segment_size_mb: 10 is too small: need at least 11 MiB",
 		"expandable_segments:true":         `expandable_segments: invalid "true": need True or False`,
-		"expandable_segments:True,foo:1":   `unrecognized key "foo"`,
-		"max_split_size_mb=128":            `unrecognized key "max_split_size_mb=128"`,
+		"expandable_segments:True,foo:1":   `the allocator configuration has the unknown key "foo"; remove it`,
+		"max_split_size_mb=128":            `the allocator configuration has the unknown key "max_split_size_mb=128"; remove it`,
 		"garbage_collection_threshold:1":   `garbage_collection_threshold: invalid "1": need a number above 0`,
 		"per_process_memory_fraction:1.5":  `per_process_memory_fraction: invalid "1.5": need a number from 0 to 1`,
-		"roundup_power2_divisions:[256:3]": `roundup_power2_divisions: "256:3": the divisions must be 0 or a power of two`,
-		"roundup_power2_divisions:[256:2":  "roundup_power2_divisions: the list has no closing bracket",
-		"backend:cudaMallocAsync":          "backend: vprof models only native, not cudaMallocAsync",
+		"roundup_power2_divisions:[256:3]": `roundup_power2_divisions: "256:3": need 0 or a power of two as the number of divisions`,
+		"roundup_power2_divisions:[256:2":  "roundup_power2_divisions has no closing bracket; add ]",
+		"backend:cudaMallocAsync":          "backend: vprof supports only the native allocator, not cudaMallocAsync; leave backend out",
 	} {
 		_, err := allocator.ParseConfig(conf)
 		require.ErrorContains(t, err, want, conf)

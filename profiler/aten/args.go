@@ -51,11 +51,12 @@ func (o *Operator) Bind(given ...Arg) (Args, error) {
 	for _, g := range given {
 		i := o.index(g.Name)
 		if i < 0 {
-			return Args{}, fmt.Errorf("%s has no argument %q", o, g.Name)
+			return Args{}, fmt.Errorf("the operator %s has no argument %q; export the model with another release of "+
+				"PyTorch", o, g.Name)
 		}
 		v, err := convert(g.Value, o.Arguments[i].Type)
 		if err != nil {
-			return Args{}, fmt.Errorf("%s: argument %q: %w", o, g.Name, err)
+			return Args{}, fmt.Errorf("operator %s, argument %q: %w", o, g.Name, err)
 		}
 		a.values[i], a.given[i] = v, true
 	}
@@ -65,7 +66,8 @@ func (o *Operator) Bind(given ...Arg) (Args, error) {
 		case p.HasDefault:
 			a.values[i] = defaultValue(p)
 		default:
-			return Args{}, fmt.Errorf("%s: argument %q is missing", o, p.Name)
+			return Args{}, fmt.Errorf("the call of operator %s lacks the argument %q; export the model again",
+				o, p.Name)
 		}
 	}
 	return a, nil
@@ -80,7 +82,7 @@ func convert(v Value, typ string) (Value, error) {
 		if optional || base == "Tensor" {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("got no value, the schema needs %s", typ)
+		return nil, fmt.Errorf("the argument has no value, but must be of type %s", typ)
 	}
 	var ok bool
 	switch element, list := listOf(base); {
@@ -101,7 +103,7 @@ func convert(v Value, typ string) (Value, error) {
 		v, ok = convertOne(v, base)
 	}
 	if !ok {
-		return nil, fmt.Errorf("got %T, the schema needs %s", v, typ)
+		return nil, fmt.Errorf("the argument has the Go type %T, but must be of type %s", v, typ)
 	}
 	return v, nil
 }

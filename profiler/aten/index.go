@@ -74,7 +74,8 @@ func selectByIndex(a *Args) *tensor {
 // the caller must set it.
 func (a *Args) maskIndex(x *tensor) *tensor {
 	if x != nil && (x.DType() == trace.Bool || x.DType() == trace.U8) && !x.TrueIsKnown() {
-		a.Tape().Raise(errors.New("the size of a boolean mask's result depends on the data, which vprof lacks"))
+		a.Tape().Raise(errors.New("the number of elements that a boolean mask selects depends on the data, which " +
+			"vprof does not have; run your own script with \"vprof run\""))
 	}
 	return x
 }
@@ -82,7 +83,8 @@ func (a *Args) maskIndex(x *tensor) *tensor {
 // nonzero records x.nonzero(), see [Args.maskIndex].
 func nonzero(a *Args) *tensor {
 	if x := a.first(0); !x.TrueIsKnown() {
-		a.Tape().Raise(errors.New("the number of nonzero elements depends on the data, which vprof lacks"))
+		a.Tape().Raise(errors.New("the number of nonzero elements depends on the data, which vprof does not have; " +
+			"run your own script with \"vprof run\""))
 	}
 	return a.first(0).Nonzero()
 }
@@ -91,7 +93,8 @@ func nonzero(a *Args) *tensor {
 func unique(a *Args) []*tensor {
 	x := a.first(0)
 	if !x.TrueIsKnown() {
-		a.Tape().Raise(errors.New("the number of unique elements depends on the data, which vprof lacks"))
+		a.Tape().Raise(errors.New("the number of unique elements depends on the data, which vprof does not have; run " +
+			"your own script with \"vprof run\""))
 	}
 	return x.Unique(x.Trues(), a.Bool("return_inverse"), a.Bool("return_counts"))
 }
@@ -121,7 +124,8 @@ func scatterReduceInPlace(a *Args) *tensor {
 // outputSize returns the argument output_size, which a call must pass since the size otherwise depends on the data.
 func (a *Args) outputSize() int64 {
 	if a.IsNone("output_size") {
-		a.Tape().Raise(errors.New("output_size is missing, and without it the size of the result depends on the data"))
+		a.Tape().Raise(errors.New("output_size is missing, so the size of the result depends on the data; pass " +
+			"output_size, or run your own script with \"vprof run\""))
 	}
 	return a.Int("output_size")
 }

@@ -26,7 +26,7 @@ var linearAlgebra = operatorFamily{
 	"linalg_lu_factor":                 ops.LUFactor,
 	"linalg_qr": func(a *Args) (q, r *tensor) {
 		if a.Text("mode") == "r" {
-			a.Tape().Raise(errors.New("linalg_qr is not supported for mode='r'; use a mode that returns Q"))
+			a.Tape().Raise(errors.New("vprof supports linalg_qr only with a mode that returns Q, not with mode='r'"))
 		}
 		return ops.LinalgQR(a.first(0), a.Text("mode") == "complete")
 	},
@@ -121,7 +121,7 @@ func centeredSTFT(a *Args) *tensor {
 	s := a.stftArgs()
 	mode := a.Text("pad_mode")
 	if mode != "constant" && mode != "reflect" {
-		a.Tape().Raise(fmt.Errorf("stft is supported for pad_mode 'reflect' and 'constant', not %q", mode))
+		a.Tape().Raise(fmt.Errorf("vprof supports stft only with pad_mode 'reflect' and 'constant', not %q", mode))
 	}
 	s.Center, s.Constant = a.Bool("center"), mode == "constant"
 	return a.stft(s)
@@ -129,7 +129,7 @@ func centeredSTFT(a *Args) *tensor {
 
 func istft(a *Args) *tensor {
 	if a.Bool("return_complex") {
-		a.Tape().Raise(errors.New("istft is supported only for real signals"))
+		a.Tape().Raise(errors.New("vprof supports istft only for real signals"))
 	}
 	s := a.stftArgs()
 	s.Center, s.Length = a.Bool("center"), a.Int("length")

@@ -23,7 +23,7 @@ type body = func(a *Args) []Value
 func (o *Operator) Call(t *trace.Tape, a Args) (out []Value, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%s: the arguments contradict each other: %v", o, r)
+			err = fmt.Errorf("operator %s: the arguments contradict each other: %v; export the model again", o, r)
 		}
 	}()
 	a.tape = t

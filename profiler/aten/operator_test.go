@@ -101,9 +101,9 @@ func TestBadCallsAreErrors(t *testing.T) {
 		target, want string
 		args         func(f *trace.Frame) []Arg
 	}{
-		{"relu.default", `argument "self" is missing`, func(*trace.Frame) []Arg { return nil }},
+		{"relu.default", `argument "self"; export the model again`, func(*trace.Frame) []Arg { return nil }},
 		{"relu.default", `has no argument "x"`, func(f *trace.Frame) []Arg { return []Arg{{"x", input(f, 2)}} }},
-		{"view.default", `got string, the schema needs SymInt[]`, func(f *trace.Frame) []Arg {
+		{"view.default", `operator aten::view, argument "size": the argument has the Go type string, but must be of type SymInt[]`, func(f *trace.Frame) []Arg {
 			return []Arg{{"self", input(f, 2)}, {"size", "2"}}
 		}},
 		{"mm.default", "contradict each other", func(f *trace.Frame) []Arg {

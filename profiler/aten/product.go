@@ -67,7 +67,7 @@ func product(xs []*tensor) *tensor {
 
 func groupedMM(a *Args) *tensor {
 	if a.Tensor("offs") == nil || a.Tensor("bias") != nil {
-		a.Tape().Raise(errors.New("_grouped_mm is supported only with offs and without a bias"))
+		a.Tape().Raise(errors.New("vprof supports _grouped_mm only with offs and without a bias"))
 	}
 	return a.first(0).GroupedMM(a.Tensor("mat2"), a.Tensor("offs"))
 }

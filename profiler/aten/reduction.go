@@ -130,7 +130,7 @@ func matrixNorm(a *Args) *tensor {
 		return x.Norm(2, keep, dims...)
 	}
 	if keep || len(dims) != 2 || dims[0] != -2 || dims[1] != -1 {
-		a.Tape().Raise(errors.New("the nuclear norm is supported only over the last two dimensions, without keepdim"))
+		a.Tape().Raise(errors.New("vprof supports the nuclear norm only over the last two dimensions, without keepdim"))
 	}
 	return ops.LinalgSVDVals(x).Sum(false, -1)
 }

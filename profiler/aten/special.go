@@ -37,13 +37,13 @@ var specialOperators = operatorFamily{
 	"index_reduce": func(a *Args) *tensor {
 		how := a.Text("reduce")
 		if how == "prod" {
-			a.Tape().Raise(fmt.Errorf("index_reduce is supported for mean, amax and amin, not %s", how))
+			a.Tape().Raise(fmt.Errorf("vprof supports index_reduce only with mean, amax and amin, not %s", how))
 		}
 		return a.first(0).IndexReduce(how, a.Dim("dim"), a.Tensor("index"), a.Tensor("source"), a.Bool("include_self"))
 	},
 	"segment_reduce": func(a *Args) *tensor {
 		if a.Dim("axis") != 0 || a.Tensor("lengths") == nil && a.Tensor("offsets") == nil {
-			a.Tape().Raise(fmt.Errorf("segment_reduce is supported only along the first dimension, by lengths or " +
+			a.Tape().Raise(fmt.Errorf("vprof supports segment_reduce only along the first dimension, with lengths or " +
 				"offsets"))
 		}
 		return a.first(0).SegmentReduce(a.Tensor("lengths"), a.Tensor("offsets"))

@@ -55,7 +55,8 @@ func ReadSpec(r io.Reader, file string) (GPU, error) {
 	var s gpuSpec
 	if err := d.Decode(&s); err != nil {
 		if !bytes.Contains(data, []byte("name:")) { // the error quotes lines, which may be secret
-			err = errors.New("no GPU in it; write its name, memory, compute_capability and multiprocessors")
+			err = errors.New("the file describes no GPU; write its name, memory, compute_capability and " +
+				"multiprocessors")
 		}
 		return GPU{}, &SpecError{file, strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")}
 	}
@@ -74,7 +75,7 @@ func (s gpuSpec) gpu() (g GPU, err error) {
 		}
 	}
 	if s.Name == "" {
-		return g, errors.New("name is missing")
+		return g, errors.New("name is missing; write the name of the GPU")
 	}
 	g.Name, g.Product, g.Aliases = s.Name, s.Name, nil
 	for key, of := range map[string]struct {
@@ -100,7 +101,7 @@ func (s gpuSpec) gpu() (g GPU, err error) {
 	case "rising", "falling":
 		g.Rising = s.Addresses == "rising"
 	default:
-		return g, fmt.Errorf("addresses: %q; need rising or falling", s.Addresses)
+		return g, fmt.Errorf("addresses: invalid %q: need rising or falling", s.Addresses)
 	}
 	replaceIfGiven(&g.SMs, s.SMs)
 	replaceIfGiven(&g.ThreadsPerSM, s.Threads)
@@ -140,7 +141,8 @@ func (g GPU) check() error {
 	case g.Memory < 64*MiB || g.Memory > mostMemory:
 		return fmt.Errorf("memory: %s: need 64 MiB to 4 TiB, like 16GiB", bytesize.Format(g.Memory))
 	case g.Context < 0 || g.Context >= g.Memory:
-		return fmt.Errorf("context: %s must be less than the memory of %s", bytesize.Format(g.Context),
+		return fmt.Errorf("context: need less than the GPU's memory of %[2]s, and it is %[1]s",
+			bytesize.Format(g.Context),
 			bytesize.Format(g.Memory))
 	case g.Capability < 30 || g.Capability > 200:
 		return fmt.Errorf("compute_capability: %v: need 3.0 to 20.0, like 8.9", g.Capability)

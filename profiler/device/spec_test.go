@@ -28,7 +28,7 @@ func TestGPUOfOnesOwn(t *testing.T) {
 
 func TestWhatNoGPUCanBeIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                               "x.yaml: no GPU in it",
+		"":                                               "x.yaml: the file describes no GPU; write its name, memory, compute_capability and multiprocessors",
 		"memory: 1GiB":                                   "x.yaml: name is missing",
 		"name: x":                                        "memory: 0 B",
 		"name: x\nlike: nosuch":                          `like: unknown GPU "nosuch"`,
@@ -38,7 +38,7 @@ func TestWhatNoGPUCanBeIsRefused(t *testing.T) {
 		"name: x\nlike: t4\ncontext: 99GiB":              "context: ",
 		"name: x\nlike: t4\nmultiprocessors: -1":         "multiprocessors: -1",
 		"name: x\nlike: t4\ncompute_capability: .nan":    "compute_capability",
-		"name: x\nlike: t4\naddresses: up":               `addresses: "up"; need rising or falling`,
+		"name: x\nlike: t4\naddresses: up":               `addresses: invalid "up": need rising or falling`,
 		"name: x\nlike: t4\nfp32_tflops: .inf":           "fp32_tflops: invalid rate +Inf",
 		"name: x\nmemory: 4GiB\ncompute_capability: 7.5": "multiprocessors: 0",
 		"name: x\nname: y":                               "already defined",

@@ -49,47 +49,47 @@ func TestUnsoundProgramIsNamed(t *testing.T) {
 	}{
 		{"allocated twice", func(p *Program) {
 			p.Instructions[1].Arg = 0
-		}, "instruction 1: alloc: buffer 0 is allocated"},
+		}, "instruction 1: cannot allocate: buffer 0 is allocated; record it again"},
 		{"used before", func(p *Program) {
 			p.Instructions[1], p.Instructions[2] = p.Instructions[2], p.Instructions[1]
-		}, "instruction 1: launch: op 0: buffer 1 is not allocated yet"},
-		{"freed twice", func(p *Program) { p.Instructions[5].Arg = 1 }, "instruction 5: free: buffer 1 is freed"},
-		{"no such buffer", func(p *Program) { p.Instructions[0].Arg = 9 }, "alloc: buffer 9 is not in the table"},
-		{"no such op", func(p *Program) { p.Instructions[2].Arg = 9 }, "launch: op 9 is not in the table"},
-		{"no such phase", func(p *Program) { p.Instructions[3].Arg = 9 }, "mark: phase 9 is not in the table"},
-		{"no such kind", func(p *Program) { p.Instructions[3].Kind = 99 }, "unknown kind of instruction 99"},
+		}, "instruction 1: operator call 0: buffer 1 is not allocated yet; record it again"},
+		{"freed twice", func(p *Program) { p.Instructions[5].Arg = 1 }, "instruction 5: cannot free: buffer 1 is freed; record it again"},
+		{"no such buffer", func(p *Program) { p.Instructions[0].Arg = 9 }, "the recording is damaged at instruction 0: cannot allocate: there is no buffer 9; record it again"},
+		{"no such op", func(p *Program) { p.Instructions[2].Arg = 9 }, "the recording is damaged at instruction 2: there is no operator call 9; record it again"},
+		{"no such phase", func(p *Program) { p.Instructions[3].Arg = 9 }, "the recording is damaged at instruction 3: there is no phase 9; record it again"},
+		{"no such kind", func(p *Program) { p.Instructions[3].Kind = 99 }, "the recording is damaged at instruction 3: there is no kind of instruction 99; record it again"},
 		{"no bytes", func(p *Program) { p.Buffers[0].Bytes = 0 }, "buffer 0 has 0 bytes"},
 		{"no such class", func(p *Program) { p.Buffers[0].Class = NumClasses }, "unknown class"},
-		{"no such site", func(p *Program) { p.Buffers[0].Site = 3 }, "unknown site 3"},
-		{"no such product", func(p *Program) { p.Ops[0].ProductIndex = 1 }, "op 0 names matrix product 1 of 0"},
-		{"no such operand", func(p *Program) { p.Ops[0].Writes.To = 3 }, "operands 1 to 3 of 2"},
+		{"no such site", func(p *Program) { p.Buffers[0].Site = 3 }, "unknown line of code (site) 3; record it again"},
+		{"no such product", func(p *Program) { p.Ops[0].ProductIndex = 1 }, "the recording is damaged at instruction 2: operator call 0 refers to matrix product 1, and there are 0; record it again"},
+		{"no such operand", func(p *Program) { p.Ops[0].Writes.To = 3 }, "operands 1 to 3, and there are 2; record it again"},
 		{
 			"no such stream of a buffer", func(p *Program) { p.Buffers[0].Stream = 1 },
-			"buffer 0 names the unknown stream 1",
+			"buffer 0 is on the unknown stream 1; record it again",
 		},
-		{"no such stream of an op", func(p *Program) { p.Ops[0].Stream = 1 }, "op 0 names the unknown stream 1"},
+		{"no such stream of an op", func(p *Program) { p.Ops[0].Stream = 1 }, "the recording is damaged at instruction 2: operator call 0 is on the unknown stream 1; record it again"},
 		{"no such event", func(p *Program) {
 			p.Instructions[3] = Instruction{RecordEvent, 0}
-		}, "record: event 0 is not in the table"},
+		}, "the recording is damaged at instruction 3: there is no event 0; record it again"},
 		{"an event twice", func(p *Program) {
 			p.Events = []Event{{}}
 			p.Instructions = []Instruction{{RecordEvent, 0}, {RecordEvent, 0}}
-		}, "instruction 1: record: event 0 is recorded twice"},
+		}, "instruction 1: event 0 is recorded twice; record it again"},
 		{
 			"no such wait", func(p *Program) { p.Instructions[3] = Instruction{AwaitEvent, 0} },
-			"wait: wait 0 is not in the table",
+			"the recording is damaged at instruction 3: there is no wait 0; record it again",
 		},
 		{"waited for before", func(p *Program) {
 			p.Events, p.Waits = []Event{{}}, []Wait{{}}
 			p.Instructions[3] = Instruction{AwaitEvent, 0}
-		}, "wait: event 0 is not recorded yet"},
+		}, "the recording is damaged at instruction 3: event 0 is awaited before it is recorded; record it again"},
 		{"a wait of no stream", func(p *Program) {
 			p.Events, p.Waits = []Event{{}}, []Wait{{Stream: 2}}
 			p.Instructions = []Instruction{{RecordEvent, 0}, {AwaitEvent, 0}}
-		}, "wait 0 names the unknown stream 2"},
+		}, "the recording is damaged at instruction 1: wait 0 is on the unknown stream 2; record it again"},
 		{"more than it has", func(p *Program) {
 			p.Operands[1].Bytes = 17
-		}, "accesses 17 bytes of buffer 1, which has only 16"},
+		}, "the recording is damaged at instruction 2: operator call 0 uses 17 bytes of buffer 1, which has 16; record it again"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

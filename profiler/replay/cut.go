@@ -79,7 +79,7 @@ func CutSteps(p *program.Program, microBatches int) (*ReplayableSteps, error) {
 		from = i + 1
 	}
 	if c.err == nil && (s.setup == nil || len(s.steps) < 2) {
-		c.err = errors.New("the program must have a set-up and two training steps")
+		c.err = errors.New("the recording needs a set-up and two training steps; record more steps")
 	}
 	if c.err != nil {
 		return nil, fmt.Errorf("replay: %w", c.err)
@@ -92,7 +92,7 @@ func CutSteps(p *program.Program, microBatches int) (*ReplayableSteps, error) {
 
 // ErrStepsDiffer reports that the last step of a recording does not end with the buffers that it began with, so that it
 // cannot represent further steps. A recording of more steps may be steady.
-var ErrStepsDiffer = errors.New("replay: the last recorded step must end with the same buffers it began with")
+var ErrStepsDiffer = errors.New("the last recorded step does not end with the buffers with which it began; record more steps")
 
 // areEqual reports whether the last step, which represents all later ones, leaves as many buffers of each class.
 func (s *ReplayableSteps) areEqual() bool {

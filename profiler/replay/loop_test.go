@@ -121,13 +121,13 @@ func TestWhatCannotBeCut(t *testing.T) {
 		microBatches int
 	}{
 		"need at least 1":                       {training(1, 3, 3), 0},
-		"must have a set-up and two":            {training(1, 3), 1},
+		"replay: the recording needs a set-up and two training steps; record more steps":            {training(1, 3), 1},
 		"2 backward passes of a step cannot be": {training(2, 3, 3, 3, 3), 3},
 		"is freed but not allocated": {&program.Program{Instructions: []program.Instruction{
 			{Kind: program.Free},
 			{Kind: program.MarkPhase},
 		}, Phases: []program.Phase{{}}, Buffers: make([]program.Buffer, 1)}, 1},
-		"must have a set-up and two training ": {&program.Program{}, 1},
+		"replay: the recording needs a set-up and two training steps; record more steps": {&program.Program{}, 1},
 	} {
 		_, err := replay.CutSteps(c.program, c.microBatches)
 		require.ErrorContains(t, err, want)

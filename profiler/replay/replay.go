@@ -207,7 +207,7 @@ func (r *replayer) run(ctx context.Context) error {
 	idle := r.options.Hooks.Launch == nil
 	for i, in := range r.program.Instructions {
 		if i%cancelCheckInterval == 0 && ctx.Err() != nil {
-			return fmt.Errorf("replay stopped at instruction %d: %w", i, context.Cause(ctx))
+			return fmt.Errorf("replay of the step stopped at instruction %d: %w", i, context.Cause(ctx))
 		}
 		if idle && (in.Kind == program.Launch || in.Kind == program.RecordEvent || in.Kind == program.AwaitEvent) {
 			continue
@@ -228,14 +228,14 @@ func (r *replayer) run(ctx context.Context) error {
 		case program.RecordEvent, program.AwaitEvent:
 			err = r.runStreamCommand(in)
 		default:
-			err = fmt.Errorf("unknown kind of instruction %d", in.Kind)
+			err = fmt.Errorf("there is no kind of instruction %d", in.Kind)
 		}
 		if err != nil {
 			if oom, ok := errors.AsType[*allocator.OOMError](err); ok {
 				r.outOfMemory(in.Arg, oom)
 				return nil
 			}
-			return fmt.Errorf("replay: instruction %d: %w", i, err)
+			return fmt.Errorf("replay of the step stopped at instruction %d: %w", i, err)
 		}
 		if r.options.Timeline && changesMemory(in.Kind) {
 			r.addTimelinePoint(in)
@@ -254,11 +254,11 @@ func (r *replayer) runStreamCommand(in program.Instruction) error {
 	h := &r.options.Hooks
 	switch {
 	case in.Kind == program.RecordEvent && int(in.Arg) >= len(r.program.Events):
-		return fmt.Errorf("cannot record event %d, which is not in the table", in.Arg)
+		return fmt.Errorf("there is no event %d to record", in.Arg)
 	case in.Kind == program.RecordEvent && h.Record != nil:
 		return h.Record(in.Arg)
 	case in.Kind == program.AwaitEvent && int(in.Arg) >= len(r.program.Waits):
-		return fmt.Errorf("wait %d is not in the table", in.Arg)
+		return fmt.Errorf("there is no wait %d", in.Arg)
 	case in.Kind == program.AwaitEvent && h.Await != nil:
 		return h.Await(r.program.Waits[in.Arg])
 	}
@@ -267,7 +267,7 @@ func (r *replayer) runStreamCommand(in program.Instruction) error {
 
 func (r *replayer) alloc(buffer uint32) error {
 	if int(buffer) >= len(r.blocks) {
-		return fmt.Errorf("cannot allocate buffer %d, which is not in the table", buffer)
+		return fmt.Errorf("there is no buffer %d to allocate", buffer)
 	}
 	if r.lives[buffer].born != 0 {
 		return fmt.Errorf("buffer %d is allocated twice", buffer)
@@ -303,21 +303,21 @@ func (r *replayer) launch(ctx context.Context, op uint32, address func(uint32) u
 		return context.Cause(ctx)
 	}
 	if int(op) >= len(r.program.Ops) {
-		return fmt.Errorf("cannot launch op %d, which is not in the table", op)
+		return fmt.Errorf("there is no operator call %d to run", op)
 	}
 	o := &r.program.Ops[op]
 	for _, span := range [...]program.Span{o.Reads, o.Writes} {
 		if span.From > span.To || int(span.To) > len(r.program.Operands) {
-			return fmt.Errorf("op %d names operands beyond the end of their table", op)
+			return fmt.Errorf("operator call %d refers to operands that do not exist", op)
 		}
 		for _, operand := range r.program.Operands[span.From:span.To] {
 			if int(operand.Buffer) >= len(r.blocks) || r.blocks[operand.Buffer] == nil {
-				return fmt.Errorf("op %d uses buffer %d, which is not allocated", op, operand.Buffer)
+				return fmt.Errorf("operator call %d uses buffer %d, which is not allocated", op, operand.Buffer)
 			}
 		}
 	}
 	if err := r.options.Hooks.Launch(o, address); err != nil {
-		return fmt.Errorf("launch op %d: %w", op, err)
+		return fmt.Errorf("operator call %d: %w", op, err)
 	}
 	return nil
 }
@@ -326,12 +326,12 @@ func (r *replayer) address(buffer uint32) uint64 { return r.blocks[buffer].Addr(
 
 func (r *replayer) mark(phase uint32) error {
 	if int(phase) >= len(r.program.Phases) {
-		return fmt.Errorf("cannot end phase %d, which is not in the table", phase)
+		return fmt.Errorf("there is no phase %d to end", phase)
 	}
 	p := r.program.Phases[phase]
 	if r.options.Hooks.Mark != nil {
 		if err := r.options.Hooks.Mark(p); err != nil {
-			return fmt.Errorf("end of %d:%s: %w", p.Step, p.Name, err)
+			return fmt.Errorf("end of phase %d:%s: %w", p.Step, p.Name, err)
 		}
 	}
 	r.endPhase(p)

@@ -90,15 +90,16 @@ func ParseLibraries(text string) (Libraries, error) {
 		name, release, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		release = strings.TrimLeft(release, "=")
 		if !ok || libraryNamed(name) == nil {
-			return nil, fmt.Errorf("invalid %q: need NAME=RELEASE like transformers=5.12, with a name of %s", pair,
+			return nil, fmt.Errorf("invalid %q: need NAME=RELEASE like transformers=5.12, with one of the names %s",
+				pair,
 				strings.Join(LibraryNames(), ", "))
 		}
 		at, err := parse(release)
 		if err != nil {
-			return nil, fmt.Errorf("invalid release %q of %s: write it like 5.12", release, name)
+			return nil, fmt.Errorf("invalid release %q of %s: need a release like 5.12", release, name)
 		}
 		if _, twice := all[name]; twice {
-			return nil, fmt.Errorf("%s is given twice", name)
+			return nil, fmt.Errorf("the package %s is given twice; remove one", name)
 		}
 		all[name] = at.String()
 	}

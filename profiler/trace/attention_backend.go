@@ -37,8 +37,8 @@ func (t *Tape) allows(b attentionBackend) bool {
 func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attentionBackend, why string) {
 	chosen, why = t.selectAttention(q, k, v, a)
 	if !t.allows(chosen) {
-		t.Raise(fmt.Errorf("PyTorch raises an error: no attention kernel that sdpa_kernel allows (%s) supports these "+
-			"tensors: %s", strings.Join(t.libraries.attentionKernels, ", "), why))
+		t.Raise(fmt.Errorf("PyTorch refuses the attention: none of the kernels that sdpa_kernel allows (%s) supports "+
+			"these tensors: %s; allow others", strings.Join(t.libraries.attentionKernels, ", "), why))
 	}
 	return chosen, why
 }

@@ -146,7 +146,7 @@ func TestAttentionGoesByTheKernelsAllowed(t *testing.T) {
 	err := tape.Try(func() {
 		tape.AttentionKernels([]string{"flash"}, func() { x.ScaledDotProductAttention(x, x, trace.AttentionArgs{}) })
 	})
-	require.ErrorContains(t, err, "no attention kernel that sdpa_kernel allows (flash) supports these tensors")
+	require.ErrorContains(t, err, "PyTorch refuses the attention: none of the kernels that sdpa_kernel allows (flash) supports these tensors: the memory-efficient kernels are turned off; flash takes half precision alone; allow others")
 }
 
 // drawAttention records a step of attention over random shapes.

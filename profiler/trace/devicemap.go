@@ -50,7 +50,8 @@ func (t *Tape) runWith(args []*Tensor) {
 			t.ranks.pipeline.part = x.part()
 		case x.part() != args[0].part() && x.NDim() > 0 && args[0].NDim() > 0:
 			t.Raise(errors.New("RuntimeError: Expected all tensors to be on the same device: the model does not move " +
-				"its labels, or another argument, to the GPU of its output, and cannot train with this device_map"))
+				"its labels, or another argument, to the GPU of its output; it cannot be trained with device_map, so " +
+				"use another --strategy"))
 		}
 	}
 }

@@ -90,7 +90,7 @@ func (x *Tensor) Backward() {
 
 // errNoGrad is PyTorch's error for backward of a loss that depends on no trained parameter.
 var errNoGrad = errors.New("element 0 of tensors does not require grad and does not have a grad_fn: the loss does " +
-	"not depend on any trained parameter")
+	"not depend on any trained parameter; train another part of the model, or use another loss")
 
 // backward runs the graph behind roots, starting with their gradients grads.
 func (t *Tape) backward(roots, grads []*Tensor) {

@@ -229,8 +229,8 @@ func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
 
 // misfit returns the error for a model whose dimensions (what) do not match a rank's shard of a weight.
 func misfit(what string) error {
-	return fmt.Errorf("a rank's part of the linear layers does not fit the model's shapes (%s); use a number of ranks "+
-		"that divides the heads of query, key and value, or name other layers with col= and row=",
+	return fmt.Errorf("the part of a rank in the linear layers does not fit the model's shapes (%s); use a number of "+
+		"ranks that divides the heads of query, key and value, or name other layers with col= and row= in --strategy",
 		strings.TrimPrefix(what, "trace: "))
 }
 

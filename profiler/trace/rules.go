@@ -93,7 +93,7 @@ func (m *FusedAttentionModels) UnmarshalText(text []byte) (err error) {
 func groupOf[T any](model []byte, groups map[string]T) (T, error) {
 	group, known := groups[string(model)]
 	if !known {
-		return group, fmt.Errorf("unknown group of models %q", model)
+		return group, fmt.Errorf("there is no group of models %q", model)
 	}
 	return group, nil
 }

@@ -43,7 +43,8 @@ type Options struct {
 var ErrStopped = errors.New("the recording was stopped")
 
 // ErrCeiling is raised by a recording that exceeds its ceiling.
-var ErrCeiling = errors.New("the step needs more memory than the limit that recording stops at")
+var ErrCeiling = errors.New("the step needs more memory than the limit at which its recording stops; use a smaller " +
+	"batch or shorter sequences")
 
 // checkEvery is the number of operator calls between two checks of Done: about 100 µs.
 const checkEvery = 1024

@@ -56,7 +56,8 @@ type event struct {
 func (e *event) Since(earlier device.Event) (time.Duration, error) {
 	from, ok := earlier.(*event)
 	if !ok || from.device != e.device {
-		return 0, fmt.Errorf("%s: cannot measure time since an event of another device", e.device.name)
+		return 0, fmt.Errorf("%s: an event of another device cannot be timed; this is a bug of vprof (please report "+
+			"it)", e.device.name)
 	}
 	if err := e.device.check("cuEventSynchronize", 0, e.event.Synchronize()); err != nil {
 		return 0, err

@@ -167,7 +167,8 @@ const verdictBytes = 16
 // Patterns returns a writer and checker of byte patterns, for [device.Verifier].
 func (d *Device) Patterns() (device.Patterns, error) {
 	if !d.runs {
-		return nil, fmt.Errorf("%s: the driver cannot run kernels, so memory cannot be verified", d.name)
+		return nil, fmt.Errorf("%s: the driver cannot run kernels, so memory contents cannot be verified; leave out "+
+			"--verify", d.name)
 	}
 	verdict, err := d.Get(verdictBytes)
 	if err != nil {

@@ -95,7 +95,8 @@ func (l *Library) GPUs() ([]*GPU, error) {
 		return nil, err
 	}
 	if n > maxGPUs {
-		return nil, fmt.Errorf("nvmlDeviceGetCount reports %d GPUs, an impossible number", n)
+		return nil, fmt.Errorf("NVML (nvmlDeviceGetCount) reports the impossible number of %d GPUs; reinstall the "+
+			"NVIDIA driver", n)
 	}
 	var gpus []*GPU
 	var failed error
@@ -288,7 +289,8 @@ func (b *GPU) sharedMemory() (Memory, error) {
 // checkMemory converts the memory that a call reported, in bytes. It is an error if no GPU can have such values.
 func checkMemory(call string, total, reserved, used uint64) (Memory, error) {
 	if total == 0 || total > maxBytes || reserved > total || used > total {
-		return Memory{}, fmt.Errorf("%s reports impossible numbers: %d bytes in use and %d reserved of %d", call, used,
+		return Memory{}, fmt.Errorf("%s reports impossible memory: %d bytes in use and %d reserved of %d in total; "+
+			"reinstall the NVIDIA driver", call, used,
 			reserved, total)
 	}
 	return Memory{Total: int64(total), Reserved: int64(reserved), Used: int64(used)}, nil

@@ -156,14 +156,14 @@ func TestCountsThatCannotBeAreRefused(t *testing.T) {
 	d := busy()
 	d.GetMemoryInfo_v2Func = answer(api.Memory_v2{}, api.SUCCESS)
 	_, err := only(t, d).Memory()
-	require.ErrorContains(t, err, "reports impossible numbers: 0 bytes in use and 0 reserved of 0")
+	require.ErrorContains(t, err, "reports impossible memory: 0 bytes in use and 0 reserved of 0 in total; reinstall the NVIDIA driver")
 
 	many := machine(d)
 	many.DeviceGetCountFunc = answer(4_000_000_000, api.SUCCESS)
 	l, err := NewLibrary(many)
 	require.NoError(t, err)
 	_, err = l.GPUs()
-	require.EqualError(t, err, "nvmlDeviceGetCount reports 4000000000 GPUs, an impossible number")
+	require.EqualError(t, err, "NVML (nvmlDeviceGetCount) reports the impossible number of 4000000000 GPUs; reinstall the NVIDIA driver")
 }
 
 // A GPU that fell off the bus fails every call; each failure has the name of its call.

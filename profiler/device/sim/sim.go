@@ -36,7 +36,8 @@ func New(gpu device.GPU, taken int64) (*Device, error) {
 		return nil, fmt.Errorf("sim:%s: %d bytes used by other processes: need 0 or more", gpu.Name, taken)
 	}
 	if taken >= gpu.Memory-gpu.Context {
-		return nil, fmt.Errorf("sim:%s: no memory is left of %s: the CUDA context uses %s, other processes %s",
+		return nil, fmt.Errorf("sim:%s: no memory is left of its %s: the CUDA context uses %s, and other processes "+
+			"use %s; set a smaller number for other processes",
 			gpu.Name, bytesize.Format(gpu.Memory), bytesize.Format(gpu.Context), bytesize.Format(taken))
 	}
 	memory := allocator.NewMemory(gpu.Memory, gpu.Context+taken)
@@ -100,7 +101,8 @@ func (d *Device) RecordOn(s program.Stream) (device.Event, error) { return event
 func (d *Device) Await(s program.Stream, e device.Event) error {
 	of, ok := e.(event)
 	if !ok || of.device != d {
-		return fmt.Errorf("%s: cannot wait for an event of another device", d.Name())
+		return fmt.Errorf("%s: an event of another device cannot be awaited; this is a bug of vprof (please report it)",
+			d.Name())
 	}
 	now := d.clock(s)
 	*now = max(*now, of.at)
@@ -126,7 +128,8 @@ type event struct {
 func (e event) Since(earlier device.Event) (time.Duration, error) {
 	from, ok := earlier.(event)
 	if !ok || from.device != e.device {
-		return 0, fmt.Errorf("%s: cannot measure time since an event of another device", e.device.Name())
+		return 0, fmt.Errorf("%s: an event of another device cannot be timed; this is a bug of vprof (please report "+
+			"it)", e.device.Name())
 	}
 	return e.at - from.at, nil
 }

@@ -99,7 +99,7 @@ func TestReservingTakesAddressesAndMappingTakesMemory(t *testing.T) {
 func TestADeviceWithoutRoomIsRefused(t *testing.T) {
 	_, err := sim.New(small, 80*mib)
 	require.ErrorContains(t, err,
-		"no memory is left of 100.00 MiB: the CUDA context uses 20.00 MiB, other processes 80.00 MiB")
+		"no memory is left of its 100.00 MiB: the CUDA context uses 20.00 MiB, and other processes use 80.00 MiB; set a smaller number for other processes")
 	_, err = sim.New(small, -1)
 	require.ErrorContains(t, err, "used by other processes")
 }

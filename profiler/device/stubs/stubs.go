@@ -37,7 +37,8 @@ func Unpack(cache string) (string, error) {
 	}
 	defer os.RemoveAll(work)
 	if err := extract(work); err != nil {
-		return "", fmt.Errorf("cannot write the stub libraries into the cache folder: %w", err)
+		return "", fmt.Errorf("cannot write the stub libraries into the cache folder: %w; set XDG_CACHE_HOME to a "+
+			"folder that can be written", err)
 	}
 	// Another process may have written the same files in the meantime.
 	if err := os.Rename(work, dir); err != nil && !errors.Is(err, os.ErrExist) {

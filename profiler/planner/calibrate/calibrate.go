@@ -134,20 +134,23 @@ func Fit(observations []Observation, from planner.Coefficients) (*Result, error)
 // checkObservations returns an error for an observation that is impossible.
 func checkObservations(observations []Observation) error {
 	if len(observations) == 0 {
-		return errors.New("calibration needs at least one run with measured bytes")
+		return errors.New("calibration needs at least one run with measured bytes; name a result of vprof sweep " +
+			"--device or vprof run")
 	}
 	for _, o := range observations {
 		switch {
 		case o.Sample.Batch < 1 || o.Sample.Allocated() <= 0 || o.Sample.Reserved < o.Sample.Allocated():
-			return fmt.Errorf("%s: the replay of this run is missing", o.Label)
+			return fmt.Errorf("%s: this run cannot be replayed; leave it out", o.Label)
 		case o.largestObserved() == 0:
-			return fmt.Errorf("%s: the run has no measured bytes", o.Label)
+			return fmt.Errorf("%s: the run has no measured bytes; leave it out, or measure it again", o.Label)
 		case min(o.Allocated, o.Reserved, o.Device) < 0:
-			return fmt.Errorf("%s: the measured bytes must not be negative", o.Label)
+			return fmt.Errorf("%s: the measured bytes are negative; measure the run again", o.Label)
 		case o.Reserved > 0 && o.Allocated > o.Reserved:
-			return fmt.Errorf("%s: more bytes allocated (%d) than reserved (%d)", o.Label, o.Allocated, o.Reserved)
+			return fmt.Errorf("%s: the run has more allocated bytes (%d) than reserved bytes (%d); measure it again",
+				o.Label, o.Allocated, o.Reserved)
 		case o.Device > 0 && max(o.Allocated, o.Reserved) > o.Device:
-			return fmt.Errorf("%s: more bytes reserved (%d) than in use on the device (%d)", o.Label,
+			return fmt.Errorf("%s: the run has more reserved bytes (%d) than device bytes in use (%d); measure it "+
+				"again", o.Label,
 				max(o.Allocated, o.Reserved), o.Device)
 		}
 	}
@@ -176,7 +179,8 @@ func fitLevels(observations []Observation, from planner.Coefficients) (*Result, 
 		r.addSolution(solved, len(s.rows))
 	}
 	if len(r.Terms) == 0 {
-		return nil, errors.New("calibration needs at least one run with measured bytes")
+		return nil, errors.New("calibration needs at least one run with measured bytes; name a result of vprof sweep " +
+			"--device or vprof run")
 	}
 	return r, nil
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // errDependent reports that columns are so nearly dependent that rounding errors determine the solution.
-var errDependent = errors.New("calibrate: the least squares have no one solution; the columns hardly differ")
+var errDependent = errors.New("the runs are too similar to determine the coefficients; add runs of other batch sizes")
 
 // nnls finds the x with no negative element for which |a·x - b| is smallest. Its positive elements solve the least
 // squares over their columns alone, so nnls solves every subset of the few columns and returns the best solution.
@@ -16,7 +16,8 @@ func nnls(a matrix, b vector) (vector, error) {
 	for _, column := range append(slices.Clone(a), b) {
 		for _, v := range column {
 			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("calibrate: %v in the least squares", v)
+				return nil, fmt.Errorf("calibration computed with the impossible number %v; check the measured bytes",
+					v)
 			}
 		}
 	}

@@ -40,12 +40,13 @@ const timeNoiseShare = 0.03
 // launches; for kernels and launches; or one for all.
 func FitSpeed(steps []TimedStep, from steptime.Efficiency) (steptime.Efficiency, error) {
 	if len(steps) == 0 {
-		return from, errors.New("calibration of times needs at least one timed step")
+		return from, errors.New("calibration of times needs at least one timed step; add a result of vprof sweep " +
+			"--device")
 	}
 	for _, s := range steps {
 		if !(s.Seconds > 0) || math.IsInf(s.Seconds, 1) || !s.Load.IsKnown() {
-			return from, fmt.Errorf("step time %v s (roofline %v s): need a positive time and the recorded work of "+
-				"the step", s.Seconds, s.Load.Roofline())
+			return from, fmt.Errorf("the step time is %v s, and the fastest possible is %v s: need a positive time "+
+				"and the recorded work of the step; measure it again", s.Seconds, s.Load.Roofline())
 		}
 	}
 	assumed := from
@@ -72,7 +73,7 @@ func FitSpeed(steps []TimedStep, from steptime.Efficiency) (steptime.Efficiency,
 		}
 		return scaleEfficiency(from, g, factors, inverse, len(steps)), nil
 	}
-	return from, errors.New("no efficiency can be computed from these times; add runs of other batch sizes")
+	return from, errors.New("no efficiency can be computed from these step times; add runs of other batch sizes")
 }
 
 // speedDesign returns the design matrix: for each step, the time of each group with the current efficiencies, divided

@@ -154,7 +154,8 @@ func Read(r io.Reader, name string) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(data) > maxFileBytes {
-		return nil, input.FileErrorf(name, "longer than %d bytes, the most that a coefficients file has", maxFileBytes)
+		return nil, input.FileErrorf(name, "the file has more than %d bytes, too many for a coefficients file; name "+
+			"a file that vprof calibrate wrote", maxFileBytes)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
@@ -193,7 +194,8 @@ func checkKeys(data []byte) error {
 		return err
 	}
 	if f.Entries == nil {
-		return errors.New("entries is missing; the file is cut off")
+		return errors.New("the key entries is missing, so the file is cut off; copy it again, or run vprof calibrate " +
+			"again")
 	}
 	for i, e := range *f.Entries {
 		if err := checkHasKeys(e, requiredKeys, fmt.Sprintf("entry %d", i+1)); err != nil {
@@ -213,7 +215,8 @@ func checkKeys(data []byte) error {
 func checkHasKeys(m map[string]any, keys []string, where string) error {
 	for _, key := range keys {
 		if v, ok := m[key]; !ok || v == nil {
-			return fmt.Errorf("%s has no %s; the file is cut off", where, key)
+			return fmt.Errorf("%s has no %s, so the file is cut off; copy it again, or run vprof calibrate again",
+				where, key)
 		}
 	}
 	return nil
@@ -222,20 +225,21 @@ func checkHasKeys(m map[string]any, keys []string, where string) error {
 // check returns an error for invalid contents.
 func (f *File) check() error {
 	if f.Schema != Schema {
-		return fmt.Errorf("the schema is %q: need %s", f.Schema, Schema)
+		return fmt.Errorf("the schema is %q: need %s; make the file with vprof calibrate", f.Schema, Schema)
 	}
 	if h := f.Host; h != nil && (!(h.Value > 0) || h.check(1000) != nil) {
-		return fmt.Errorf("host: invalid relative time %v ± %v: need a number above 0 and up to 1000",
+		return fmt.Errorf("host: the time relative to the reference CPU is %v ± %v: need a number above 0 and at "+
+			"most 1000; run \"vprof calibrate --host\" again",
 			h.Value, h.StdErr)
 	}
 	names := map[string]bool{}
 	for i := range f.Entries {
 		e := &f.Entries[i]
 		if e.Name == "" || e.GPU == "" {
-			return fmt.Errorf("entry %d: name or gpu is missing", i+1)
+			return fmt.Errorf("entry %d has no name or no gpu; add both", i+1)
 		}
 		if names[e.Name] {
-			return fmt.Errorf("two entries have the name %s", e.Name)
+			return fmt.Errorf("two entries have the name %s; rename or remove one", e.Name)
 		}
 		names[e.Name] = true
 		if err := e.check(); err != nil {
@@ -249,10 +253,11 @@ func checkEfficiency(key string, efficiency map[string]Number, most float64) err
 	for name, n := range efficiency {
 		if !slices.Contains(timeNames[:], name) {
 			if _, ok := workOf(name); !ok {
-				return fmt.Errorf("%s: unknown class of work %q", key, name)
+				return fmt.Errorf("%s: there is no class of work %q; remove it", key, name)
 			}
 			if n.Value == 0 {
-				return fmt.Errorf("%s: %s: an efficiency of 0 would mean an infinite time; need more", key, name)
+				return fmt.Errorf("%s: %s: the efficiency is 0, which means an infinite time; need more than 0",
+					key, name)
 			}
 		}
 		if err := n.check(most); err != nil {
@@ -266,7 +271,8 @@ func (e *Entry) check() error {
 	for name, n := range e.Memory {
 		t, ok := termOf(name)
 		if !ok {
-			return fmt.Errorf("memory: unknown coefficient %q; use %s", name, strings.Join(termNames(), ", "))
+			return fmt.Errorf("memory: there is no coefficient %q; use one of %s",
+				name, strings.Join(termNames(), ", "))
 		}
 		if err := n.check(maxOfTerm(t)); err != nil {
 			return fmt.Errorf("memory: %s: %w", name, err)
@@ -286,12 +292,12 @@ func (e *Entry) check() error {
 	}
 	for i, c := range e.Correlations {
 		if slices.ContainsFunc(e.Correlations[:i], func(other Correlation) bool { return other.sameTerms(c) }) {
-			return fmt.Errorf("correlations: %s and %s appear twice", c.Between[0], c.Between[1])
+			return fmt.Errorf("correlations: the pair %s and %s appears twice; remove one", c.Between[0], c.Between[1])
 		}
 		_, a := termOf(c.Between[0])
 		_, b := termOf(c.Between[1])
 		if !a || !b || c.Between[0] == c.Between[1] || !(math.Abs(c.Value) <= 1) {
-			return fmt.Errorf("correlations: invalid %v between %s and %s: need two different terms and a value from "+
+			return fmt.Errorf("correlations: %v between %s and %s: need two different coefficients, and a value from "+
 				"-1 to 1", c.Value, c.Between[0], c.Between[1])
 		}
 	}
@@ -311,13 +317,14 @@ func (e *Entry) checkHistory() error {
 	errs := map[string]*Error{"before": &e.Errors.Before, "after": &e.Errors.After, "held_out": e.Errors.HeldOut}
 	for name, n := range errs {
 		if n != nil && !(n.Median >= 0 && n.Median <= n.Max && n.Max <= maxErrorShare) {
-			return fmt.Errorf("errors: %s: need 0 <= median (%v) <= maximum (%v)", name, n.Median, n.Max)
+			return fmt.Errorf("errors: %s: the median is %v and the maximum %v: need 0 <= median <= maximum",
+				name, n.Median, n.Max)
 		}
 	}
 	for _, in := range e.Inputs {
 		for i, batch := range in.Batches {
 			if batch < 1 || slices.Contains(in.Batches[:i], batch) {
-				return fmt.Errorf("inputs: %s: batch %d is below 1, or appears twice", in.File, batch)
+				return fmt.Errorf("inputs: %s: batch size %d: need at least 1, each once", in.File, batch)
 			}
 		}
 	}
@@ -339,10 +346,10 @@ func maxOfTerm(t planner.Term) float64 {
 
 func (n Number) check(most float64) error {
 	if !(n.Value >= 0 && n.Value <= most) {
-		return fmt.Errorf("value %v: need 0 to %v", n.Value, most)
+		return fmt.Errorf("value: %v: need 0 to %v", n.Value, most)
 	}
 	if !(n.StdErr >= 0 && n.StdErr <= most) {
-		return fmt.Errorf("stderr %v: need 0 to %v", n.StdErr, most)
+		return fmt.Errorf("stderr: %v: need 0 to %v", n.StdErr, most)
 	}
 	return nil
 }

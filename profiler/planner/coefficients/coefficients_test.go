@@ -85,18 +85,18 @@ func TestDamageIsNamed(t *testing.T) {
 		"empty":          {whole, "", "empty"},
 		"other schema":   {Schema, "vprof.coefficients/v9", `the schema is "vprof.coefficients/v9"`},
 		"unknown field":  {"    models:", "    modles:", "field modles not found"},
-		"unknown term":   {"device_slack:\n", "device_slak:\n", `unknown coefficient "device_slak"`},
-		"NaN":            {"value: 0.03", "value: .nan", "value NaN: need 0"},
-		"negative":       {"value: 0.03", "value: -0.03", "value -0.03: need 0"},
-		"infinite error": {"stderr: 0.004", "stderr: .inf", "stderr +Inf: need 0 to 1"},
+		"unknown term":   {"device_slack:\n", "device_slak:\n", `c.yaml: rtx-5060-ti/torch-2.11.0: memory: there is no coefficient "device_slak"; use one of library_workspace, context, granularity, allocated_slack, reserved_slack, device_slack, communication`},
+		"NaN":            {"value: 0.03", "value: .nan", "c.yaml: rtx-5060-ti/torch-2.11.0: memory: device_slack: value: NaN: need 0 to 1000"},
+		"negative":       {"value: 0.03", "value: -0.03", "c.yaml: rtx-5060-ti/torch-2.11.0: memory: device_slack: value: -0.03: need 0 to 1000"},
+		"infinite error": {"stderr: 0.004", "stderr: .inf", "c.yaml: rtx-5060-ti/torch-2.11.0: memory: device_slack: stderr: +Inf: need 0 to 1000"},
 		"word":           {"value: 0.03", "value: much", "cannot unmarshal"},
-		"no work":        {"matmul:", "matmull:", `unknown class of work "matmull"`},
-		"too efficient":  {"value: 0.6", "value: 1.5", "value 1.5: need 0 to 1"},
-		"correlation":    {"value: -0.9", "value: -1.9", "correlations: invalid -1.9"},
+		"no work":        {"matmul:", "matmull:", `c.yaml: rtx-5060-ti/torch-2.11.0: efficiency: there is no class of work "matmull"; remove it`},
+		"too efficient":  {"value: 0.6", "value: 1.5", "c.yaml: rtx-5060-ti/torch-2.11.0: efficiency: matmul: value: 1.5: need 0 to 1"},
+		"correlation":    {"value: -0.9", "value: -1.9", "correlations: -1.9 between context and device_slack: need two different coefficients, and a value from -1 to 1"},
 		"twice":          {"    models:", "    gpu: t4\n    models:", "already defined"},
 		"two documents":  {"schema:", "schema: x\n---\nschema:", "more than one YAML document"},
 		"errors":         {"median: ", "median: -", "errors: "},
-		"no name":        {"name: rtx-5060-ti/torch-2.11.0", `name: ""`, "name or gpu is missing"},
+		"no name":        {"name: rtx-5060-ti/torch-2.11.0", `name: ""`, "name or no gpu; add both"},
 		"not YAML":       {"schema:", "\tschema:", "not a coefficients file"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestDamageIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "shadow: not a coefficients file")
 	require.NotContains(t, err.Error(), "secret", "what another file holds is not quoted")
 	_, err = Read(strings.NewReader(strings.Repeat("#", maxFileBytes+1)), "c.yaml")
-	require.ErrorContains(t, err, "longer than")
+	require.ErrorContains(t, err, "c.yaml: the file has more than 8388608 bytes, too many for a coefficients file; name a file that vprof calibrate wrote")
 }
 
 func TestEveryCutIsAnError(t *testing.T) {
@@ -202,13 +202,13 @@ func TestAddWritesAllOrNothing(t *testing.T) {
 		mode  os.FileMode
 		want  string
 	}{
-		"an entry that is wrong":   {t.Context(), bad, string(encode(t, sample())), 0o644, "value NaN"},
+		"an entry that is wrong":   {t.Context(), bad, string(encode(t, sample())), 0o644, "coefficients: rtx-5060-ti/torch-2.11.0: memory: context: value: NaN: need 0 to 3.5184372088832e+13"},
 		"an interrupt":             {interrupted, good, string(encode(t, sample())), 0o644, "context canceled"},
 		"a read-only file":         {t.Context(), good, string(encode(t, sample())), 0o444, "permission denied"},
 		"a file of another kind":   {t.Context(), good, "training: {batch: 8}\n", 0o644, "not a coefficients file"},
 		"a file that is cut off":   {t.Context(), good, string(encode(t, sample())[:400]), 0o644, "c.yaml: "},
 		"an empty file":            {t.Context(), good, "", 0o644, "empty"},
-		"a wrong entry, no file":   {t.Context(), bad, "none", 0, "value NaN"},
+		"a wrong entry, no file":   {t.Context(), bad, "none", 0, "coefficients: rtx-5060-ti/torch-2.11.0: memory: context: value: NaN: need 0 to 3.5184372088832e+13"},
 		"an interrupt, no file":    {interrupted, good, "none", 0, "context canceled"},
 		"a folder that is missing": {t.Context(), good, "none", 1, "no such file"},
 	} {

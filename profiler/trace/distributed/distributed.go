@@ -23,7 +23,7 @@ func (w World) Check() error {
 	case w.Size < 1 || w.Size > maxRanks:
 		return fmt.Errorf("%d ranks: need 1 or more", w.Size)
 	case w.Rank < 0 || w.Rank >= w.Size:
-		return fmt.Errorf("there is no rank %d of %d", w.Rank, w.Size)
+		return fmt.Errorf("there is no rank %d among %d ranks; ranks begin with 0", w.Rank, w.Size)
 	}
 	return nil
 }

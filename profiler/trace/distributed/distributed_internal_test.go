@@ -121,18 +121,18 @@ func TestWhatRanksCannotShareIsRefused(t *testing.T) {
 	tape := newTape()
 	p := params(tape, []int64{8, 8}, nil)
 	_, err := FullyShard(tape, World{Size: 8, Rank: 8}, Options{}, []ModuleGroup{{Params: p[:1]}})
-	require.ErrorContains(t, err, "there is no rank 8 of 8")
+	require.ErrorContains(t, err, "there is no rank 8 among 8 ranks; ranks begin with 0")
 	_, err = FullyShard(tape, World{Size: 8}, Options{Replicate: 3}, []ModuleGroup{{Params: p[:1]}})
 	require.ErrorContains(t, err, "8 ranks cannot be divided into 3 replicas")
 	_, err = FullyShard(tape, World{Size: 9}, Options{}, []ModuleGroup{{Params: p[:1]}})
-	require.ErrorContains(t, err, "9 ranks shard parameters by rows, and the longest parameter has 8")
+	require.ErrorContains(t, err, "9 ranks shard parameters by rows, and the longest parameter has only 8 rows, so some ranks would get none; use fewer GPUs, or replicate=")
 	_, err = FullyShard(tape, World{Size: 1}, Options{}, []ModuleGroup{{Params: p[1:]}})
 	require.ErrorContains(t, err, "invalid for 0D tensor")
 	_, err = DistributedDataParallel(tape, World{}, DDPOptions{}, p, nil)
 	require.ErrorContains(t, err, "0 ranks: need 1 or more")
 	f, err := FullyShard(tape, World{Size: 2}, Options{}, []ModuleGroup{{Module: "head", Params: p[:1]}})
 	require.NoError(t, err)
-	require.ErrorContains(t, f.Check(), `forward of module "head" is never called`)
+	require.ErrorContains(t, f.Check(), `forward is never called, so fully_shard never gathers them; wrap another module`)
 }
 
 // Of tokens that two ranks share, each half of a block sees all: they are gathered before it, and sums return
@@ -201,7 +201,7 @@ func TestRanksShareLinearLayers(t *testing.T) {
 	p = params(tape, []int64{9, 6})
 	err := ParallelizeModule(tape, World{Size: 2},
 		[]SharedLayer{{Path: "up", Sharing: trace.Sharing{Split: trace.ByColumn}, Weight: p[0].Tensor}}, false)
-	require.ErrorContains(t, err, "2 ranks cannot share the 9 outputs of up evenly")
+	require.ErrorContains(t, err, "2 ranks cannot share the 9 outputs of the linear layer up evenly; use another number of ranks (tp=)")
 }
 
 // Whatever the numbers, each micro-batch goes forward and back once on each stage of an

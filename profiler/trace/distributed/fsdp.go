@@ -132,18 +132,20 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []ModuleGroup) (*FSDP,
 		return nil, err
 	}
 	if w.Size%o.Replicate != 0 {
-		return nil, fmt.Errorf("%d ranks cannot be divided into %d replicas", w.Size, o.Replicate)
+		return nil, fmt.Errorf("%d ranks cannot be divided into %d replicas; use a number of GPUs that is a multiple "+
+			"of replicate", w.Size, o.Replicate)
 	}
 	each := w.Size / o.Replicate
 	if n := o.ReshardRanks; n > 0 && (n > each || each%n != 0) {
-		return nil, fmt.Errorf("%d ranks that share parameters cannot be divided into groups of %d", each, n)
+		return nil, fmt.Errorf("%d ranks that share parameters cannot be divided into groups of %d; use another "+
+			"reshard in --strategy", each, n)
 	}
 	f := &FSDP{
 		tape: t, world: World{Size: each, Rank: w.Rank % each}, copies: o.Replicate, options: o, syncs: !o.ManualSync,
 	}
 	if rows := maxRows(groups); rows < each {
-		return nil, fmt.Errorf("%d ranks shard parameters by rows, and the longest parameter has %d: some ranks would "+
-			"get none; use fewer GPUs, or replicas", each, rows)
+		return nil, fmt.Errorf("%d ranks shard parameters by rows, and the longest parameter has only %d rows, so "+
+			"some ranks would get none; use fewer GPUs, or replicate=", each, rows)
 	}
 	if o.GatherStreams {
 		t.Streams(append(slices.Clone(streamNames), "frozen all-gather copy-in", "frozen all-gather")...)
@@ -379,8 +381,8 @@ func (f *FSDP) Check() error {
 	for _, g := range f.groups {
 		for _, s := range g.params {
 			if !s.used {
-				return fmt.Errorf("forward of module %q is never called, so that fully_shard never gathers "+
-					"its parameters, such as %s; wrap another module", g.modules[0], s.name)
+				return fmt.Errorf("module %q has parameters, such as %s, but its forward is never called, so "+
+					"fully_shard never gathers them; wrap another module", g.modules[0], s.name)
 			}
 		}
 	}

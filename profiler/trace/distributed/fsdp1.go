@@ -92,9 +92,9 @@ func (u *FlatUnit) flatten(params []Param) error {
 		case of == "":
 			own, of = d, p.Name
 		case d != own:
-			return fmt.Errorf("FullyShardedDataParallel flattens the parameters of %s into one tensor, and %s has "+
-				"another type than %s (ValueError: Must flatten tensors with uniform dtype); wrap its module with "+
-				"wrap=, or use fsdp2", cmp.Or(u.module, "the model"), p.Name, of)
+			return fmt.Errorf("FullyShardedDataParallel cannot flatten the parameters of %s: %s has another type "+
+				"than %s (ValueError: Must flatten tensors with uniform dtype); wrap its module with wrap=, or use "+
+				"--strategy fsdp2", cmp.Or(u.module, "the model"), p.Name, of)
 		}
 		u.trains = u.trains || (*p.Tensor).RequiresGrad()
 	}

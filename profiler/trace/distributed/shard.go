@@ -40,7 +40,8 @@ func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	x := *p.Tensor
 	shape := x.Shape()
 	if len(shape) == 0 {
-		return nil, fmt.Errorf("AssertionError: Shard dim 0 is invalid for 0D tensor: %s; give it a dimension", p.Name)
+		return nil, fmt.Errorf("AssertionError: Shard dim 0 is invalid for 0D tensor: the parameter %s is a scalar; "+
+			"give it a dimension", p.Name)
 	}
 	s := &shardedParam{
 		name: p.Name, shape: shape, row: 1, dtype: x.DType(), gathered: x.DType(),

@@ -69,7 +69,8 @@ func HeaviestRank(params []Param, ranks int64) (heaviest int64) {
 }
 
 // errNothingTrained is the error for a model without parameters that train, for which DeepSpeed makes no optimizer.
-var errNothingTrained = errors.New("no parameter is trained, and DeepSpeed needs trained parameters to partition")
+var errNothingTrained = errors.New("DeepSpeed needs trained parameters to partition, and none is trained; train a " +
+	"part of the model")
 
 // PartitionZeRO2 puts a model under ZeRO stage 1 or 2.
 func PartitionZeRO2(t *trace.Tape, w World, o DeepSpeed, stage int, params []Param) (*ZeRO2, error) {

@@ -64,15 +64,15 @@ func Named(text string) (Config, error) {
 	name, list, more := strings.Cut(text, ":")
 	at := slices.IndexFunc(namedConfigs, func(n namedConfig) bool { return n.name == name })
 	if at < 0 {
-		return Config{}, fmt.Errorf("unknown optimizer %q; use one of %s, or \"vprof run -- python train.py\", which "+
-			"supports any", name, strings.Join(Names(), ", "))
+		return Config{}, fmt.Errorf("there is no optimizer %q; use one of %s, or run your own script with \"vprof "+
+			"run -- python train.py\", which supports any", name, strings.Join(Names(), ", "))
 	}
 	c := namedConfigs[at].config
 	if !more {
 		return c, nil
 	}
 	if !c.LowRank() {
-		return c, fmt.Errorf("optimizer %s has no options; leave out %q", name, list)
+		return c, fmt.Errorf("the optimizer %s has no options; leave out %q", name, list)
 	}
 	return c, projection.Read(&c, name, list)
 }
@@ -82,7 +82,7 @@ var projection = options.Table[Config]{
 	options.NewCount("rank", 1, math.MaxInt32, func(c *Config) *int64 { return &c.Rank }),
 	{Key: "target", Read: func(c *Config, text string) error {
 		if c.Target = text; text == "" {
-			return errors.New("the names of layers are missing; write target=q_proj+v_proj")
+			return errors.New("target has no names of layers; write target=q_proj+v_proj")
 		}
 		return nil
 	}},

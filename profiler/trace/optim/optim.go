@@ -158,12 +158,12 @@ func initNothing(*Optimizer, *slot) {}
 func New(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tensor) (*Optimizer, error) {
 	r, known := rules[c.Algorithm]
 	if !known {
-		return nil, fmt.Errorf("unknown optimizer %q", c.Algorithm)
+		return nil, fmt.Errorf("there is no optimizer %q; this is a bug of vprof (please report it)", c.Algorithm)
 	}
 	o := &Optimizer{config: c, rule: r, tape: t, held: t.Frame()}
 	fused := o.rule.fused != nil && (c.Algorithm != Adagrad || t.Rules().Operators.FusedAdagrad)
 	if c.Implementation == Fused && !fused {
-		return nil, fmt.Errorf("%v has no fused implementation; use SGD, Adam or AdamW, or omit fused", c.Algorithm)
+		return nil, fmt.Errorf("PyTorch has no fused %v; use SGD, Adam or AdamW, or leave out fused", c.Algorithm)
 	}
 	if share != nil {
 		o.share = make([]*slot, len(share))
