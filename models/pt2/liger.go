@@ -268,8 +268,7 @@ func (k *ligerKernel) runAt(n *export.Node) func(w *nodeRunner) []aten.Value {
 	}
 }
 
-// ligerUnsupportedReason returns the reason why liger-kernel changes nothing in the graph; empty if it changes
-// something.
+// ligerUnsupportedReason returns the reason why liger-kernel changes nothing in the graph; empty if it does.
 func ligerUnsupportedReason(p *export.Program) string {
 	u := findUses(p)
 	for i := range p.Nodes {

@@ -11,8 +11,7 @@ import (
 	"unicode"
 )
 
-// Config holds the settings of PYTORCH_CUDA_ALLOC_CONF that affect device memory; see [DefaultConfig] and
-// [ParseConfig].
+// Config holds the settings of PYTORCH_CUDA_ALLOC_CONF that affect device memory; see [DefaultConfig].
 type Config struct {
 	// MaxSplit is the size from which on blocks are not split (max_split_size_mb); [Unlimited] by default.
 	MaxSplit int64
@@ -107,8 +106,7 @@ func (r Rules) Parse(s string) (Config, error) {
 // configSetting is a key with the text of its value. A list keeps its brackets.
 type configSetting struct{ key, value string }
 
-// splitSettings splits a configuration into settings. Commas inside brackets belong to the value. One comma at the end
-// is allowed.
+// splitSettings splits a configuration into settings. Commas inside brackets belong to the value. A comma may end it.
 func (r Rules) splitSettings(s string) ([]configSetting, error) {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {

@@ -64,8 +64,7 @@ type Verifier interface {
 type Patterns interface {
 	// Write fills a range with a pattern that follows from a seed and each byte's place.
 	Write(r Range, seed uint64) error
-	// Verify waits, compares a range with the pattern of a seed on the device,
-	// and returns a [*PatternError] if they differ.
+	// Verify waits, compares a range with a seed's pattern on the device, and returns a [*PatternError] if they differ.
 	Verify(r Range, seed uint64) error
 	// Close releases the memory of the verification itself.
 	Close() error

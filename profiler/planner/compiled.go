@@ -109,8 +109,7 @@ func lowerPrediction(shares []float64) float64 {
 	return math.Exp(sum/n - studentT975*deviation*math.Sqrt(1+1/n))
 }
 
-// EagerBreakdown returns the allocated bytes that torch.compile does not change: weights, buffers, optimizer state,
-// batch.
+// EagerBreakdown returns the allocated bytes that torch.compile does not change: weights, buffers, optimizer, batch.
 func EagerBreakdown(b program.Breakdown) (out program.Breakdown) {
 	for _, c := range []program.Class{program.Weights, program.Buffers, program.OptimizerState, program.Batch} {
 		out[c] = b[c]

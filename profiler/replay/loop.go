@@ -26,8 +26,7 @@ type holding struct {
 	bytes int64
 }
 
-// NewLoop makes a loop on the memory source of the options, to which it releases nothing. It ignores Timeline and
-// Hooks.
+// NewLoop makes a loop on the memory source of the options, to which it releases nothing, without Timeline and Hooks.
 func NewLoop(o Options) (*StepLoop, error) {
 	heap, err := o.allocator()
 	if err != nil {

@@ -205,8 +205,7 @@ func (r *checkpointRegion) recompute() {
 }
 
 // Checkpoint records torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=False). It runs fn and saves only the
-// inputs. Backward runs fn again when it needs the other tensors. Like a module call, it holds its arguments until it
-// returns.
+// inputs. Backward runs fn again when it needs the other tensors. It holds its arguments until it returns.
 func (f *Frame) Checkpoint(fn func(f *Frame, inputs []*Tensor) *Tensor, inputs ...*Tensor) *Tensor {
 	return f.CheckpointClosure(nil, fn, inputs...)
 }

@@ -274,8 +274,7 @@ func (a ConvArgs) nativeDepthwise(x, w *Tensor) bool {
 	return !oneDimensional && !cudnnDepthwise2d(x, a.Stride[1], w.shape[2], w.shape[3])
 }
 
-// cudnnDepthwise2d implements check_cudnn_depthwise_workload_with_filter, which PyTorch's developers determined by
-// measurements.
+// cudnnDepthwise2d implements check_cudnn_depthwise_workload_with_filter, which PyTorch's developers measured.
 func cudnnDepthwise2d(x *Tensor, stride, kh, kw int64) bool {
 	batch, channels, width := x.shape[0], x.shape[1], x.Size(-1)
 	if kh != kw || (kw != 1 && kw != 3 && kw != 5) || width < 7 {

@@ -16,9 +16,8 @@ type deviceMap struct {
 	modules map[*Path]StagePart
 }
 
-// SetDeviceMap distributes the modules of a model over several GPUs of this process: each is [OwnStage]
-// or [OtherGPU]. Their inputs are copied to their GPU (AlignDevicesHook of accelerate). home is
-// the GPU of batches and of the model's outputs.
+// SetDeviceMap distributes the modules of a model over several GPUs of this process: each is [OwnStage] or [OtherGPU].
+// Their inputs are copied to their GPU (AlignDevicesHook of accelerate). home is the GPU of batches and outputs.
 func (t *Tape) SetDeviceMap(home StagePart, modules map[*Path]StagePart) {
 	t.ranks.spread, t.ranks.pipeline.part = &deviceMap{home, modules}, home
 }

@@ -75,8 +75,7 @@ func (t *Tape) InBackward() bool { return t.autograd.task != nil }
 // AfterBackward registers f to run after the last node of the running backward pass (queue_callback of the engine).
 func (t *Tape) AfterBackward(f func()) { t.autograd.task.after = append(t.autograd.task.after, f) }
 
-// runHooked runs the node of a leaf, or the hooks before another node. done reports whether the node needs nothing
-// else.
+// runHooked runs the node of a leaf, or the hooks before another node. done reports whether the node is done.
 func (g *graphTask) runHooked(n *Node, grads []*Tensor) (done bool) {
 	var hooks []func()
 	if n.flags&isHooked != 0 {

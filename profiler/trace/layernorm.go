@@ -144,8 +144,7 @@ func (x *Tensor) fusedRMSNorm(dims int, weight *Tensor) *Tensor {
 	}))
 }
 
-// GroupNorm records torch.nn.functional.group_norm of [N, C, ...]; weight and bias
-// may be nil. Autocast runs it in fp32.
+// GroupNorm records torch.nn.functional.group_norm of [N, C, ...]; weight and bias may be nil. Autocast: fp32.
 func (x *Tensor) GroupNorm(groups int64, weight, bias *Tensor) *Tensor {
 	c := x.tape.Begin("group_norm", x, weight, bias)
 	c.CastToFP32(&x, &weight, &bias)

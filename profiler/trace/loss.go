@@ -262,8 +262,7 @@ func (x *Tensor) MultiMarginLoss(target, weight *Tensor, r Reduction) *Tensor {
 	return x.marginLossBySample("multi_margin_loss", "MultiMarginLossBackward0", target, weight, nil, r)
 }
 
-// MultiLabelMarginLoss records torch.nn.functional.multilabel_margin_loss(x, target), which saves a mask of the
-// targets.
+// MultiLabelMarginLoss records torch.nn.functional.multilabel_margin_loss(x, target), which saves a target mask.
 func (x *Tensor) MultiLabelMarginLoss(target *Tensor, r Reduction) *Tensor {
 	return x.marginLossBySample("multilabel_margin_loss", "MultilabelMarginLossBackward0", target, nil, target, r)
 }

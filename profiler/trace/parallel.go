@@ -87,8 +87,7 @@ func (x *Tensor) parallelLinear(weight, bias *Tensor, of Sharing) *Tensor {
 	return f.Return(y.sumOverRanks(of.Ranks))
 }
 
-// fromReplicas records DTensor.from_local(x, mesh, [Replicate()]). In backward the ranks sum
-// their parts of the gradient.
+// fromReplicas records DTensor.from_local(x, mesh, [Replicate()]). In backward the ranks sum the gradient.
 func (x *Tensor) fromReplicas(ranks int64) *Tensor {
 	return x.viewAs("_FromTorchTensor", "_FromTorchTensorBackward", x.layout, x.offset, func(b *Gradients) {
 		b.Set(0, b.Grad.allReduce(ranks))

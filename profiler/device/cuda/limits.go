@@ -17,8 +17,7 @@ import (
 // fails. Tests replace it.
 var wslNode = "/dev/dxg"
 
-// virtualMemory is CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: old
-// GPUs, vGPUs and some WSL2 drivers lack it.
+// virtualMemory is CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: old GPUs, vGPUs and some of WSL2 lack it.
 const virtualMemory cu.DeviceAttribute = 102
 
 // hostShare is the divisor for the share of memory that stays free on a GPU that shares the host's memory: without free

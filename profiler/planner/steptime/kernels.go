@@ -22,8 +22,7 @@ var kernelsCSV string
 
 // kernelRow is a row of the table of kernel parameters.
 type kernelRow struct {
-	// gpus are GPU names, an architecture, a kind of memory ("gddr") or "*"; arithmetic is a precision, "tensor" or
-	// "*".
+	// gpus are GPU names, an architecture, a kind of memory ("gddr") or "*"; arithmetic: a precision, "tensor", "*".
 	gpus, arithmetic string
 	value            float64
 	source           string

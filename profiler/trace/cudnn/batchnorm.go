@@ -2,8 +2,7 @@ package cudnn
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// BatchNorm is a batch norm in training over a channels-last tensor. For other layouts, and in evaluation, cuDNN needs
-// no workspace.
+// BatchNorm is a batch norm in training over a channels-last tensor. Otherwise, cuDNN needs no workspace.
 type BatchNorm struct {
 	Channels, Rows int64 // rows are the positions of all samples
 	Half           bool  // in half precision

@@ -129,8 +129,7 @@ func (u *FlatUnit) flatten(params []Param) error {
 	return nil
 }
 
-// place allocates the rank's shard: all parameters are copied to the device and concatenated, and the rank's part is
-// copied.
+// place allocates the rank's shard: all parameters are copied to the device and concatenated, the rank's part copied.
 func (u *FlatUnit) place(params []Param, own trace.DType, total int64) {
 	f, t := u.fsdp, u.fsdp.tape
 	var whole []*trace.Tensor
@@ -144,8 +143,7 @@ func (u *FlatUnit) place(params []Param, own trace.DType, total int64) {
 	t.Release(whole...)
 }
 
-// addParam replaces a parameter by a view of the flat tensor at an offset, and computes the rank's part of the
-// parameter.
+// addParam replaces a parameter by a view of the flat tensor at an offset, and computes the rank's part.
 func (u *FlatUnit) addParam(p Param, at int64) {
 	t, old := u.fsdp.tape, *p.Tensor
 	d, n, share := u.flat.DType(), old.Bytes()/u.shard.DType().Size(), u.shard.Numel()

@@ -38,8 +38,7 @@ type ZeRO2 struct {
 	summing      []bool // parameters whose gradients of several the host sums
 }
 
-// HeaviestRank returns the rank that keeps the most gradient elements: its part of the buffer has the largest
-// parameters.
+// HeaviestRank returns the rank that keeps the most gradient elements, of the largest parameters.
 func HeaviestRank(params []Param, ranks int64) (heaviest int64) {
 	total := int64(0)
 	for _, p := range params {

@@ -85,8 +85,7 @@ type ZeROModule struct {
 	recomputed []*zeroParam
 }
 
-// PartitionZeRO3 puts a model under ZeRO stage 3. Its weights must not be on the device yet: the rank's parts are
-// copied there.
+// PartitionZeRO3 puts a model under ZeRO stage 3. Its weights must not be on the device yet.
 func PartitionZeRO3(t *trace.Tape, w World, o DeepSpeed, fetch ZeRO3Options, groups []ModuleGroup) (*ZeRO3, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
