@@ -23,6 +23,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
@@ -165,7 +166,7 @@ type verbAnswer struct {
 }
 
 func usageAnswer(err error) verbAnswer {
-	return verbAnswer{code: exitUsage, message: err.Error(), err: err}
+	return verbAnswer{code: exitUsage, message: input.Message(err), err: err}
 }
 
 // runVerb runs a verb with its flags in this process. With only set, it creates no other verb.

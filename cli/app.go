@@ -145,7 +145,7 @@ func (a *app) reportError(cmd *cobra.Command, err error) exitCode {
 		return code
 	}
 	// The error quotes files and their names, which may hold control characters.
-	printable.Fprintf(a.stderr, "vprof: %s\n", err)
+	printable.Fprintf(a.stderr, "vprof: %s\n", input.Message(err))
 	if usage := (usageError{}); errors.As(err, &usage) && cmd.HasParent() {
 		printable.Fprintf(a.stderr, "See \"%s --help\".\n", cmd.CommandPath())
 	}

@@ -48,7 +48,7 @@ func (f *applyFlags) register(cmd *cobra.Command) {
 		"write the recommendation into the project's configuration, with a .backup of each file")
 	f.flags.BoolVar(&f.dryRun, "dry-run", false, "with --apply: show the changes without writing them")
 	f.flags.StringVar(&f.config, "config-path", "",
-		"the project's configuration `file` (default with --apply: the usual path in the model's project)")
+		"the project's configuration `file` (default with --apply: the one in the folder of the model's project)")
 	f.flags.StringArrayVar(&f.mapPairs, "map", nil,
 		"with --apply: write a value to this key of a YAML, TOML or JSON file, as `name=path.to.key`; names: "+
 			strings.Join(systems.Names(), ", ")+" (effective batch size), or a setting of the model (repeatable)")

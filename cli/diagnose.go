@@ -156,9 +156,9 @@ func (o *diagnoseOptions) diagnoseFile(ctx context.Context, d *report.Diagnosis,
 			err = o.addRemedies(ctx, d, gpuOfMessages(messages, d))
 		}
 	default:
-		err = input.FileErrorf(name, "nothing to diagnose was found; need a log with an OutOfMemoryError or a "+
-			"process killed for memory, a memory snapshot of PyTorch, a result of vprof, or a log of vprof monitor "+
-			"or nvidia-smi with its header")
+		err = input.FileErrorf(name, "nothing to diagnose was found%s; need a log with an OutOfMemoryError or a "+
+			"process killed for memory, a memory snapshot of PyTorch, a result of vprof sweep or vprof run, or a log of "+
+			"vprof monitor or nvidia-smi with its header", report.SchemaNote(name, head))
 	}
 	return err
 }

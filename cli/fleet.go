@@ -194,6 +194,8 @@ func parseFleetEngine(on string) (name string, most int, err error) {
 	name, many, given := strings.Cut(on, ":")
 	most = 1
 	switch {
+	case on == "":
+		return "", 0, usagef("--on is missing; name where to run: local, local:N, slurm or kubernetes")
 	case name == fleet.OnLocal && given:
 		if most, err = strconv.Atoi(many); err != nil || most < 1 || most > 1024 {
 			return "", 0, usagef("--on: invalid number of processes %q: write local:4", many)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/progress"
 )
 
@@ -95,7 +96,7 @@ func progressNotifiers(ctx context.Context, call *mcp.CallToolRequest) (tell pro
 func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.RawMessage) *mcp.CallToolResult {
 	r, err := parseRequest(arguments)
 	if err != nil && len(arguments) > 0 {
-		return toolError(exitUsage, err.Error())
+		return toolError(exitUsage, input.Message(err))
 	}
 	if match, given := r[rowMatchKey]; given {
 		delete(r, rowMatchKey)
@@ -122,7 +123,7 @@ func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.R
 	case cmd.Name() == "plan": // the page shows the table beside the report
 		var table strings.Builder
 		if err := report.WriteTable(&table, s.document, report.Layout{Width: pipedWidth}); err != nil {
-			return toolError(exitFailure, err.Error())
+			return toolError(exitFailure, input.Message(err))
 		}
 		result.Content = append(result.Content, &mcp.TextContent{
 			Text:        shortenAnswer(table.String(), s.message, maxAnswerBytes),

@@ -57,8 +57,7 @@ type Case struct {
 	Settings Settings `json:"settings,omitempty"`
 	// AllocConf is the value of PYTORCH_CUDA_ALLOC_CONF; absent means PyTorch's defaults.
 	AllocConf string `json:"alloc_conf,omitempty"`
-	// TF32 names the fp32 operators that compute in TF32, one of [TF32Modes]; absent is PyTorch's default,
-	// convolutions.
+	// TF32 names the fp32 operators that compute in TF32, one of [TF32Modes]; absent means convolutions.
 	TF32 string `json:"tf32,omitempty"`
 	// CublasWorkspace is the value of CUBLAS_WORKSPACE_CONFIG; absent means PyTorch's default workspace size.
 	CublasWorkspace string `json:"cublas_workspace,omitempty"`

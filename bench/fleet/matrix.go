@@ -143,8 +143,7 @@ func (u ModelCase) estimate(ctx context.Context, row []report.MatrixCell, group 
 }
 
 // replaySamples returns replays at the smallest and the largest batch size. If there is only one size, it adds a larger
-// one, for interpolation. Units that differ only in the number of micro-batches share replays: memory is the same from
-// the second on.
+// one, for interpolation. Units that differ only in the number of micro-batches share replays: memory is then the same.
 func (u ModelCase) replaySamples(
 	ctx context.Context, setup *step.Setup, gpu device.GPU,
 ) (all []planner.Sample, err error) {

@@ -33,8 +33,7 @@ func (j *Judge) CheckPhase(ctx context.Context, s *step.Setup, r *step.Result, o
 }
 
 // checkNestedReplay completes a check on a simulated GPU by a replay with the GPU's own memory size, if that size
-// matters. If the replay runs out of memory, or succeeds only by freeing cached memory, the check fails whatever the
-// estimate is.
+// matters. If the replay runs out of memory, or succeeds only by freeing cached memory, the check fails.
 func (j *Judge) checkNestedReplay(ctx context.Context, c *report.Check, s *step.Setup, r *step.Result,
 	of func(*replay.Run) replay.PhaseUsage,
 ) error {

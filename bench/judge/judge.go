@@ -78,8 +78,7 @@ func JudgeBatch(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (
 
 // EarlyReports sends reports on a batch before its complete plan. The first has the need in the training loop that
 // keeps the most memory alive, after a fraction of a judgement's time; its interval lacks the part from perturbed
-// replays. If it has no verdict, a second report adds that part or, if other loops may change the verdict, has the
-// judgement.
+// replays. If it has no verdict, a second report adds that part or, if other loops matter, has the judgement.
 func EarlyReports(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, send func(*report.Report)) error {
 	j := Default(s, gpu, 0)
 	defer j.FreeRecordings()

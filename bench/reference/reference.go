@@ -93,8 +93,7 @@ func (r *Record) Description() models.Description {
 	return r.Measured.Case.Description()
 }
 
-// Steps returns the number of training steps a replay must run to be comparable:
-// one more than the last step among the phases.
+// Steps returns the number of training steps that a comparable replay runs: one more than the last of the phases.
 func (r *Record) Steps() int {
 	steps := max(1, r.Runs)
 	for _, p := range r.Phases {

@@ -70,8 +70,7 @@ type TimeRow struct {
 	Step     *Seconds `json:"step,omitempty"`
 	Roofline float64  `json:"roofline_seconds,omitempty"`
 	Launches int      `json:"launches,omitempty"`
-	// EagerKernels is why a step under torch.compile is timed by the kernels of the eager step; absent if its own are
-	// known.
+	// EagerKernels is why a step under torch.compile is timed by the kernels of the eager step; absent with its own.
 	EagerKernels string `json:"eager_kernels,omitempty"`
 	// HostBound reports whether the GPU waits for the host to launch its kernels.
 	HostBound        bool     `json:"host_bound,omitempty"`

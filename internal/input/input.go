@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 )
 
 // MaxFile is the longest file of results, logs or snapshots that is read, in bytes. The decoded content takes a few
@@ -65,9 +66,29 @@ func OpenFile(path string) (*File, error) {
 func Open(path string) (*File, error) {
 	f, err := OpenFile(path)
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
-		return nil, &FormatError{File: path, Reason: at.Err.Error()}
+		return nil, &FormatError{File: path, Reason: FileReason(at.Err)}
 	}
 	return f, err
+}
+
+// FileReason returns why a file cannot be used, for a message that names the file.
+func FileReason(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "does not exist"
+	case errors.Is(err, syscall.EISDIR):
+		return "is a folder, and a file is needed"
+	}
+	return err.Error()
+}
+
+// Message returns the text of an error. If it has an error of the file system, the file stands before [FileReason].
+func Message(err error) string {
+	text := err.Error()
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		text = strings.Replace(text, at.Error(), at.Path+": "+FileReason(at.Err), 1)
+	}
+	return text
 }
 
 // ReadFile reads a file that the user has named, like [ReadAll].

@@ -208,8 +208,7 @@ func (k flashKernels) forward(q *tensor, keys int64, lse ...int64) (y, sums *ten
 	return y, sums
 }
 
-// backward allocates the gradients: of q [..., heads, size] with rows in all, and of keys and values [keys, heads,
-// size].
+// backward allocates the gradients: of q [..., heads, size] with rows in all, and of keys and values.
 func (k flashKernels) backward(q *tensor, rows, heads, keys, keyHeads int64) {
 	t := k.f.Tape()
 	g := k.f.FunctionFrame()

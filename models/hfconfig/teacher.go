@@ -47,7 +47,7 @@ func readModel(path string) (data []byte, named bool, err error) {
 	if config, known := OfHub(path); known {
 		return config, true, nil
 	}
-	reason := missing.Err.Error()
+	reason := input.FileReason(missing.Err)
 	if hubName.MatchString(path) {
 		reason = "neither vprof's list nor the hub's caches on this machine have its " + configName
 	}

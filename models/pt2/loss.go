@@ -52,8 +52,7 @@ var lossFuncs = map[string]lossFunc{
 	Output: func(_ *trace.Frame, out *trace.Tensor) *trace.Tensor { return out },
 }
 
-// chooseOutput returns the index of the output for the loss: the one with the given name, a scalar named loss, or the
-// first tensor.
+// chooseOutput returns the index of the output for the loss: the named one, a scalar named loss, or the first tensor.
 func chooseOutput(p *export.Program, name string) (int, error) {
 	if name == "" {
 		if i := slices.IndexFunc(p.Results, isLoss); i >= 0 {

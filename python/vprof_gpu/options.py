@@ -180,7 +180,7 @@ class FitOptions(CaseOptions, total=False):
     """Try only batches that are multiples of n, such as 8 for tensor cores."""
 
     config_path: Values
-    """The project's configuration file (default with --apply: the usual path in the model's project)."""
+    """The project's configuration file (default with --apply: the one in the folder of the model's project)."""
 
     device: Values
     """Measure on this device, like cuda:0; sim:NAME simulates a GPU, as --gpu does."""

@@ -22,7 +22,7 @@ import (
 func openDocument(path string) (*document, error) {
 	data, err := input.ReadUpTo(path, maxBytes+1)
 	if at, failed := errors.AsType[*fs.PathError](err); failed {
-		return nil, &input.FormatError{File: path, Reason: at.Err.Error()}
+		return nil, &input.FormatError{File: path, Reason: input.FileReason(at.Err)}
 	}
 	return parse(path, data)
 }

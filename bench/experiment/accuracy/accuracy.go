@@ -1,5 +1,4 @@
-// Package accuracy compares estimates with what PyTorch needed: it replays the cases of
-// reference records and reports the errors.
+// Package accuracy compares estimates with what PyTorch needed: it replays the cases of reference records.
 package accuracy
 
 import (

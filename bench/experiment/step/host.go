@@ -93,8 +93,7 @@ const (
 
 // hostSeconds returns the time of a step's work on the host: copies in both directions, and the optimizer step, which
 // reads weights, gradients and state, and writes weights and state. Weights are copied for forward and for backward of
-// each micro-batch. Only DeepSpeed copies gradients after each micro-batch, and returns the updated weights in half the
-// size.
+// each micro-batch. Only DeepSpeed copies gradients after each micro-batch, and returns weights in half the size.
 func hostSeconds(c models.Case, facts trace.Facts) float64 {
 	h, batches := facts.Host, int64(max(1, c.Accumulate))
 	moved := 2*batches*(facts.HostSaved+h.Weights) + h.Gradients
