@@ -14,8 +14,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// A configuration is the user's file that describes the training: a file of a project in package systems, or any file,
-// with --map.
+// A configuration is the user's file for the training: a file of a project in package systems, or any file, with --map.
 type configuration struct {
 	path     string
 	mapPairs []string // of --map

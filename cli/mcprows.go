@@ -64,8 +64,7 @@ func describeColumns(properties map[string]any, columns string) {
 	}
 }
 
-// structuredJSON returns the answer for programs in at most half of [maxAnswerBytes], without the last points if need
-// be.
+// structuredJSON returns the answer for programs in half of [maxAnswerBytes], without the last points if need be.
 func (s verbAnswer) structuredJSON(verb string) json.RawMessage {
 	answer := map[string]any{"schema": report.ResponseSchema, "exit_code": s.code}
 	var points []any

@@ -25,9 +25,8 @@ var modelConflicts = []Conflict{
 		func(k *subject) bool { return k.Freeze != "" && !k.m.SupportsPatterns },
 		"this model freezes parameters by stages, not by patterns; use --stage with one of {all stages}"),
 	refuse("checkpoint", "a model with its own checkpointing",
-		func(k *subject) bool { return k.Blocks != "" && !k.m.SupportsPatterns },
-		"the modules that this model recomputes are fixed; leave out --set checkpoint=... (exported models, .pt2, "+
-			"have a choice)"),
+		func(k *subject) bool { return k.Blocks != "" && !k.m.SupportsPatterns }, "the modules that this model "+
+			"recomputes are fixed; leave out --set checkpoint=... (exported models, .pt2, have a choice)"),
 	refuse("lora", "a model without adapters", func(k *subject) bool { return k.LoRA != nil && !k.m.SupportsLoRA },
 		"vprof cannot add adapters to this model, only to models of transformers; leave out --lora, or run your own "+
 			"script with \"vprof run\""),
@@ -106,13 +105,11 @@ var trainOnlyConflicts = []Conflict{
 		"trained weights can have only the type fp32, not \"{trained-weights}\"; use --set trained-weights=fp32, or "+
 			"set the type of all weights with --weights"),
 	refuse("trained-weights", "no train-only",
-		func(k *subject) bool { return k.TrainedWeights != "" && k.TrainOnly == "" },
-		"all weights are trained, so trained-weights has no effect; set their type with --weights, or freeze some of "+
-			"them with --train-only"),
+		func(k *subject) bool { return k.TrainedWeights != "" && k.TrainOnly == "" }, "all weights are trained, so "+
+			"trained-weights has no effect; set their type with --weights, or freeze some of them with --train-only"),
 	refuse("trained-weights", "strategy but ddp",
-		func(k *subject) bool { return k.TrainedWeights != "" && k.isSharded() },
-		"the strategy {strategy} shards weights and needs one type for all of them; leave out --set trained-weights, "+
-			"or use --strategy ddp"),
+		func(k *subject) bool { return k.TrainedWeights != "" && k.isSharded() }, "the strategy {strategy} shards "+
+			"weights and needs one type for all of them; leave out --set trained-weights, or use --strategy ddp"),
 	refuse("train-only", "a model with its own freeze stages",
 		func(k *subject) bool { return k.TrainOnly != "" && k.m.Supports.Loop == "" }, "this model has fixed freeze "+
 			"stages; leave out --train-only (models of transformers and exported models, .pt2, have a choice of "+
@@ -128,9 +125,8 @@ var trainOnlyConflicts = []Conflict{
 // layerConflicts are quantization-aware and float8 training that do not work with a model or another option.
 var layerConflicts = []Conflict{
 	refuse("qat", "a model without linear layers of transformers",
-		func(k *subject) bool { return !k.QAT.IsZero() && !k.m.Supports.QAT },
-		"quantization-aware training (qat) needs a model of transformers (hf:config.json) or an exported model "+
-			"(.pt2); leave out --set qat"),
+		func(k *subject) bool { return !k.QAT.IsZero() && !k.m.Supports.QAT }, "quantization-aware training (qat) "+
+			"needs a model of transformers (hf:config.json) or an exported model (.pt2); leave out --set qat"),
 	refuse("qat", "quantize", func(k *subject) bool { return !k.QAT.IsZero() && k.Quantize != "" },
 		"layers of --quantize are frozen and cannot be trained quantization-aware (qat); leave out --quantize, or "+
 			"--set qat"),
@@ -138,9 +134,8 @@ var layerConflicts = []Conflict{
 		"tensor parallelism (parallelize_module) does not find the linear layers of quantization-aware training "+
 			"(qat); use another --strategy"),
 	refuse("float8", "a model without linear layers of transformers",
-		func(k *subject) bool { return k.Float8 != "" && !k.m.Supports.QAT },
-		"float8 training needs a model of transformers (hf:config.json) or an exported model (.pt2); leave out --set "+
-			"float8"),
+		func(k *subject) bool { return k.Float8 != "" && !k.m.Supports.QAT }, "float8 training needs a model of "+
+			"transformers (hf:config.json) or an exported model (.pt2); leave out --set float8"),
 	refuse("float8", "lora, quantize, qat",
 		func(k *subject) bool {
 			return k.Float8 != "" && (k.Quantize != "" || !k.QAT.IsZero() || k.LoRA != nil)
@@ -148,9 +143,8 @@ var layerConflicts = []Conflict{
 		"float8 training needs a model whose weights are all trained; leave out --lora, --quantize and --set qat, or "+
 			"leave out --set float8"),
 	refuse("float8", "strategy but ddp, fsdp2",
-		func(k *subject) bool { return k.Float8 != "" && !k.isStrategy("", DDP, FSDP2) },
-		"vprof supports float8 training on one GPU, under ddp and under fsdp2; use one of these, or leave out --set "+
-			"float8"),
+		func(k *subject) bool { return k.Float8 != "" && !k.isStrategy("", DDP, FSDP2) }, "vprof supports float8 "+
+			"training on one GPU, under ddp and under fsdp2; use one of these, or leave out --set float8"),
 }
 
 // tileConflicts are models and options that tiled feed-forward layers do not work with.
@@ -261,13 +255,11 @@ var otherConflicts = []Conflict{
 		"vprof supports no kernels of liger-kernel for this model, only for decoders of transformers (hf:config.json "+
 			"and exported ones); leave out --liger"),
 	refuse("checkpointing", "a way to recompute without checkpointing",
-		func(k *subject) bool { return k.Recompute != "" && !k.Checkpointing },
-		"{checkpointing} is a way of checkpointing, but checkpointing is off; turn it on, or leave out "+
-			"{checkpointing}"),
+		func(k *subject) bool { return k.Recompute != "" && !k.Checkpointing }, "{checkpointing} is a way of "+
+			"checkpointing, but checkpointing is off; turn it on, or leave out {checkpointing}"),
 	refuse("checkpointing", "a model with its own checkpointing",
-		func(k *subject) bool { return k.Recompute != "" && !k.m.Supports.Recompute },
-		"the model has one kind of checkpointing; use true or false (decoders of transformers and exported models, "+
-			".pt2, have more)"),
+		func(k *subject) bool { return k.Recompute != "" && !k.m.Supports.Recompute }, "the model has one kind of "+
+			"checkpointing; use true or false (decoders of transformers and exported models, .pt2, have more)"),
 	refuse("optimizer-in-backward", "strategy", func(k *subject) bool { return k.InBackward && k.Strategy != nil },
 		"vprof supports --optimizer-in-backward only on one GPU; leave it out, or leave out --strategy"),
 	refuse("optimizer-in-backward", "amp fp16", func(k *subject) bool { return k.InBackward && k.AMP == "fp16" },

@@ -102,8 +102,7 @@ func lockAll(paths []string) (unlock func(), err error) {
 
 // fileSystem has the operations of a file system that writing needs; tests have disks that are full or fail.
 type fileSystem interface {
-	// Stage writes data to a new file in the directory of path, with mode, and
-	// returns its name. Nothing is left after an error.
+	// Stage writes data to a new file beside path, with mode, and returns its name. Nothing is left after an error.
 	Stage(path string, data []byte, mode fs.FileMode) (string, error)
 	// Overwrite gives a file other content without making it another file.
 	Overwrite(path string, data []byte) error

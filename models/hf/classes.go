@@ -76,9 +76,8 @@ func (c *Classes) Loss(logits, labels *tensor) *tensor {
 }
 
 // errNoPadToken is transformers' error for a batch of several rows without a padding token.
-var errNoPadToken = errors.New(
-	"ValueError: Cannot handle batch sizes > 1 if no padding token is defined: set pad_token_id in the " +
-		"configuration, or use batch size 1")
+var errNoPadToken = errors.New("ValueError: Cannot handle batch sizes > 1 if no padding token is defined: set " +
+	"pad_token_id in the configuration, or use batch size 1")
 
 // lastTokenLogits selects the logits [batch, classes] of each row's last token that is not padding from [batch,
 // length, classes], as a decoder's classification model does. Without a padding token the batch must have one row,

@@ -164,8 +164,7 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 		if heads := r.sizeOr("num_global_key_value_heads", 0, 0, mostWidth); heads > 0 && c.KeysAreValues {
 			full.KVHeads = heads
 			r.must(c.Heads%heads == 0, "num_global_key_value_heads", "%d: need a number that divides "+
-				"num_attention_heads, %d",
-				heads, c.Heads)
+				"num_attention_heads, %d", heads, c.Heads)
 		}
 		slides := r.slidingGemmaLayers(n)
 		for i, s := range slides {
@@ -187,9 +186,8 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 		if whole {
 			c.PerLayer, c.PerLayerVocab = r.number("hidden_size_per_layer_input", 256, 0, mostWidth),
 				r.size("vocab_size_per_layer_input", 262144, mostVocab)
-			r.must(shared == 0 || c.PerLayer > 0, "num_kv_shared_layers",
-				"%d: transformers needs hidden_size_per_layer_input for layers that share keys and values; set it, "+
-					"or need 0", shared)
+			r.must(shared == 0 || c.PerLayer > 0, "num_kv_shared_layers", "%d: transformers needs "+
+				"hidden_size_per_layer_input for layers that share keys and values; set it, or need 0", shared)
 			r.readGemmaExperts(&c)
 		}
 		return c

@@ -168,8 +168,7 @@ func visionGemma3(r *reader) *imageInput {
 			"Gemma 3 have none"
 	case side*side != tokens || s.Image/s.Patch%side != 0:
 		r.fail("mm_tokens_per_image", "%d: the %d patches of each side of an image cannot be pooled to so many "+
-			"tokens; need a square number whose root divides the patches", tokens,
-			s.Image/s.Patch)
+			"tokens; need a square number whose root divides the patches", tokens, s.Image/s.Patch)
 		return made
 	}
 	window := r.sub("text_config").size("sliding_window", 4096, mostPositions)

@@ -84,8 +84,7 @@ func readWav2Vec2(r *reader) architecture {
 	c.Conv = r.readConvolutions()
 	r.checkHeads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	r.must(c.Width%c.PositionGroups == 0, "num_conv_pos_embedding_groups", "%d: need a number that divides "+
-		"hidden_size, %d",
-		c.PositionGroups, c.Width)
+		"hidden_size, %d", c.PositionGroups, c.Width)
 	r.padToken(0, c.Vocab)
 	return architecture{
 		summary: fmt.Sprintf("wav2vec 2.0 speech recognition, %d layers of width %d", c.Layers, c.Width),
@@ -109,11 +108,9 @@ func (r *reader) readConvolutions() []wav2vec2.ConvLayer {
 	strides := r.sizes("conv_stride", []int64{5, 2, 2, 2, 2, 2, 2}, mostKernel)
 	kernels := r.sizes("conv_kernel", []int64{10, 3, 3, 3, 3, 2, 2}, mostKernel)
 	r.must(len(strides) == len(widths), "conv_stride", "the list has %d numbers, but conv_dim has %d: need one for "+
-		"each layer",
-		len(strides), len(widths))
+		"each layer", len(strides), len(widths))
 	r.must(len(kernels) == len(widths), "conv_kernel", "the list has %d numbers, but conv_dim has %d: need one for "+
-		"each layer",
-		len(kernels), len(widths))
+		"each layer", len(kernels), len(widths))
 	return lists.Make(min(len(widths), len(strides), len(kernels)), func(i int) wav2vec2.ConvLayer {
 		return wav2vec2.ConvLayer{Width: widths[i], Kernel: kernels[i], Stride: strides[i]}
 	})

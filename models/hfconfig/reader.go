@@ -223,7 +223,7 @@ func (r *reader) squareSize(key string, otherwise int64) int64 {
 	return sides[0]
 }
 
-// padToken returns the id of the padding token; none if the value is null, or the key and absent is negative.
+// padToken returns the id of the padding token; none if the value is null, or it is missing and absent < 0.
 func (r *reader) padToken(absent, vocab int64) (id int64, some bool) {
 	value, name, ok := r.get("pad_token_id")
 	if ok && null(value) || !ok && absent < 0 {

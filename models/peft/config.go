@@ -76,8 +76,7 @@ func NewConfig(name string, given map[string]string) (Config, error) {
 		switch {
 		case !ok:
 			return Config{}, fmt.Errorf("the method %s of peft has no option %s that affects memory; use one of %s",
-				name, key,
-				strings.Join(keys, ", "))
+				name, key, strings.Join(keys, ", "))
 		case len(choices) > 1 && !slices.Contains(choices, value):
 			return Config{}, fmt.Errorf("method %s of peft: %s=%s: need one of %s",
 				name, key, value, strings.Join(choices, ", "))

@@ -251,8 +251,7 @@ func (d *dimensions) withBatch(p *export.Program, batch int64) (*export.Program,
 		i := slices.IndexFunc(out.Inputs, func(in export.Input) bool { return hasName(p, in, a.Name) })
 		if i < 0 || a.Dimension < 0 || a.Dimension >= len(out.Inputs[i].Sizes) {
 			return nil, fmt.Errorf("extra/vprof.json names dimension %d of %q, which the graph does not have; "+
-				"capture the model again",
-				a.Dimension, a.Name)
+				"capture the model again", a.Dimension, a.Name)
 		}
 		out.Inputs[i].Sizes = slices.Clone(out.Inputs[i].Sizes)
 		out.Inputs[i].Sizes[a.Dimension] = export.Size{Int: a.A + a.B*batch}
@@ -268,8 +267,7 @@ func (d *dimensions) withBatch(p *export.Program, batch int64) (*export.Program,
 		i, known := at[a.Node]
 		if !known || !setInt(out.Nodes[i].Inputs, a, a.A+a.B*batch) {
 			return nil, fmt.Errorf("extra/vprof.json names argument %q of node %d, which the graph does not have; "+
-				"capture the model again",
-				a.Name, a.Node)
+				"capture the model again", a.Name, a.Node)
 		}
 	}
 	return &out, nil

@@ -134,8 +134,7 @@ func prepareGraph(p, next *export.Program) (*graph, error) {
 	for _, f := range p.Functions {
 		if f.Begin < 0 || f.Begin >= f.End || f.End > len(p.Nodes) {
 			return nil, fmt.Errorf("extra/vprof.json names nodes for the autograd.Function %s (%d to %d) that the "+
-				"graph of %d nodes does not have; capture the model again", f.Name,
-				f.Begin, f.End, len(p.Nodes))
+				"graph of %d nodes does not have; capture the model again", f.Name, f.Begin, f.End, len(p.Nodes))
 		}
 		if f.Backward == 0 {
 			g.functions[f.Begin] = function{f.Name, functionRegion(p, f), nil}
@@ -150,8 +149,7 @@ func prepareGraph(p, next *export.Program) (*graph, error) {
 	for _, k := range p.Kernels {
 		if k.Begin < 0 || k.Begin >= k.End || k.End > len(p.Nodes) {
 			return nil, fmt.Errorf("extra/vprof.json names nodes for the kernel %s (%d to %d) that the graph of %d "+
-				"nodes does not have; capture the model again", k.Kernel, k.Begin,
-				k.End, len(p.Nodes))
+				"nodes does not have; capture the model again", k.Kernel, k.Begin, k.End, len(p.Nodes))
 		}
 	}
 	if len(unknown) > 0 {

@@ -154,8 +154,7 @@ func (s *outputLayerSearch) followLogits(v int32) error {
 		case name == "slice.Tensor" && (isFullSlice(n) || dropsLast(n)):
 			s.dropsLastLogits = s.dropsLastLogits || dropsLast(n)
 		case !shapeOperators[name]:
-			return fmt.Errorf("the logits are computed by %s, not by a linear layer",
-				describeNode(n))
+			return fmt.Errorf("the logits are computed by %s, not by a linear layer", describeNode(n))
 		case len(s.found.scaling) > 0 && strings.HasPrefix(name, "to."):
 			s.found.scaling = append([]int{i}, s.found.scaling...)
 		}

@@ -63,8 +63,7 @@ func (t *task) applyChunkedLoss() (setting string, err error) {
 	if t.c.Loss != Output && t.c.Loss != TokenCrossEntropy &&
 		(t.c.Loss != CrossEntropy || t.g.Results[t.output].Dims != 2) {
 		return setting, fmt.Errorf("this loss needs the cross entropy of tokens, but --loss is %s over %d "+
-			"dimensions; use --loss %s",
-			t.c.Loss, t.g.Results[t.output].Dims, TokenCrossEntropy)
+			"dimensions; use --loss %s", t.c.Loss, t.g.Results[t.output].Dims, TokenCrossEntropy)
 	}
 	l, err := findOutputLayer(t.g, t.g.Results[t.output].Value, t.c.Loss == Output)
 	if err != nil {

@@ -36,9 +36,8 @@ func Source(o cudnnanswers.Source) models.Source {
 func openFile(path string, o cudnnanswers.Source) (m models.Model, err error) {
 	defer func() {
 		if what := recover(); what != nil {
-			reason := fmt.Sprintf(
-				"the graph cannot be read: %v; export the model again, and if that does not help, this is a bug of "+
-					"vprof (please report it)", what)
+			reason := fmt.Sprintf("the graph cannot be read: %v; export the model again, and if that does not help, "+
+				"this is a bug of vprof (please report it)", what)
 			m, err = models.Model{}, &input.FormatError{File: path, Reason: reason}
 		}
 	}()

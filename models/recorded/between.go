@@ -48,8 +48,7 @@ func (f *File) interpolated(amp string, batch int) (*Recording, error) {
 	if f.Steps.Budget > 0 && !slices.Equal(near.steps[1].keptNodes(), far.steps[1].keptNodes()) {
 		return nil, fmt.Errorf("cannot interpolate to batch size %d: with activation_memory_budget, torch.compile "+
 			"keeps different tensors at batch size %d than at %d; record this size, too, with --batch of vprof capture",
-			batch,
-			near.Batch, far.Batch)
+			batch, near.Batch, far.Batch)
 	}
 	return near.interpolate(far, batch, f.Steps.Form == Eager)
 }

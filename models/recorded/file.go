@@ -143,8 +143,7 @@ func (h *Header) check() (key string, err error) {
 		return "name", errors.New("the name of the model or command is empty; record again with vprof run")
 	case h.Allocated < 0 || h.Reserved < h.Allocated:
 		return "reserved_bytes", fmt.Errorf("%d reserved bytes are less than the %d allocated bytes; record again "+
-			"with vprof run",
-			h.Reserved, h.Allocated)
+			"with vprof run", h.Reserved, h.Allocated)
 	}
 	release, err := stack.Lookup(h.Torch)
 	if err != nil {

@@ -60,9 +60,8 @@ func openModel(file, name string, content []byte, o cudnnanswers.Source) (m mode
 	case f.Steps.Form == Eager:
 		m, err = stepModel(f, name, o)
 	default:
-		return m, input.KeyErrorf(file, "form",
-			"the file holds a step compiled as %q, for which vprof also needs the model; name the model's file with "+
-				"--model, and add --torch-compile", f.Steps.Form)
+		return m, input.KeyErrorf(file, "form", "the file holds a step compiled as %q, for which vprof also needs "+
+			"the model; name the model's file with --model, and add --torch-compile", f.Steps.Form)
 	}
 	if err != nil {
 		return m, err

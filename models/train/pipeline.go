@@ -117,8 +117,7 @@ func StageStarts(c models.Case, blocks []string) ([]string, error) {
 	if len(blocks) < stages {
 		return nil,
 			fmt.Errorf("a pipeline of %d stages needs a block in each, but the model has only %d blocks; use fewer "+
-				"GPUs or stages",
-				stages, len(blocks))
+				"GPUs or stages", stages, len(blocks))
 	}
 	out := make([]string, stages+1)
 	if len(s.Split) == 0 {

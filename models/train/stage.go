@@ -146,8 +146,7 @@ func (t *taskTrainer) surveyBoundary(tape *trace.Tape, blocks []string, from, to
 		t.onBlock = func(block string, _ []*trace.Tensor) {
 			if entered[block]++; entered[block] > 1 {
 				scratch.Raise(fmt.Errorf("block %s is called twice; pipeline parallelism (pp) needs blocks that "+
-					"follow each other, so use another --strategy",
-					block))
+					"follow each other, so use another --strategy", block))
 			}
 			switch block {
 			case from:

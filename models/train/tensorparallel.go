@@ -176,8 +176,7 @@ func missingModules(s *models.Strategy, l ModelLayout, found map[string]int) err
 			"model does not have; use another --strategy", outputName)
 	case s.TPPlan != "" && found[embeddingName] != 1:
 		return fmt.Errorf("transformers' plan of tensor parallelism (tp_by) shards the embeddings %s, which the "+
-			"model does not have; use another --strategy",
-			embeddingName)
+			"model does not have; use another --strategy", embeddingName)
 	case s.TPPlan != "":
 		return nil
 	case len(l.Sharing[outputName+".weight"]) > 0, len(l.Sharing["model."+embeddingName+".weight"]) > 0:

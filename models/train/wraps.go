@@ -178,8 +178,7 @@ func checkNotNested(call []string) error {
 		for _, outer := range call {
 			if m != outer && nn.IsBelow(m, outer) {
 				return fmt.Errorf("wrap: %s is a part of %s, so the two cannot be wrapped together; name one of them",
-					m,
-					outer)
+					m, outer)
 			}
 		}
 	}

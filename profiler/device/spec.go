@@ -142,8 +142,7 @@ func (g GPU) check() error {
 		return fmt.Errorf("memory: %s: need 64 MiB to 4 TiB, like 16GiB", bytesize.Format(g.Memory))
 	case g.Context < 0 || g.Context >= g.Memory:
 		return fmt.Errorf("context: need less than the GPU's memory of %[2]s, and it is %[1]s",
-			bytesize.Format(g.Context),
-			bytesize.Format(g.Memory))
+			bytesize.Format(g.Context), bytesize.Format(g.Memory))
 	case g.Capability < 30 || g.Capability > 200:
 		return fmt.Errorf("compute_capability: %v: need 3.0 to 20.0, like 8.9", g.Capability)
 	case g.SMs < 1 || g.SMs > mostSMs:

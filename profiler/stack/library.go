@@ -91,8 +91,7 @@ func ParseLibraries(text string) (Libraries, error) {
 		release = strings.TrimLeft(release, "=")
 		if !ok || libraryNamed(name) == nil {
 			return nil, fmt.Errorf("invalid %q: need NAME=RELEASE like transformers=5.12, with one of the names %s",
-				pair,
-				strings.Join(LibraryNames(), ", "))
+				pair, strings.Join(LibraryNames(), ", "))
 		}
 		at, err := parse(release)
 		if err != nil {

@@ -111,8 +111,7 @@ func isTrainingScript(name string, text []byte) bool {
 // Find returns the training commands that a repository documents, most likely first; bad input if there is none.
 func Find(dir string) ([]Command, error) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return nil, input.FileErrorf(dir, "there is no such folder; name the folder of a repository, or give the "+
-			"training command after --, like: vprof card -- python train.py")
+		return nil, input.FileErrorf(dir, "there is no such folder; name a repository's, or a command after --")
 	}
 	all, names := []Command{}, []string{}
 	seen, programs, calls := map[string]bool{}, declaredPrograms(dir), map[string][]string{}

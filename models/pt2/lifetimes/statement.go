@@ -13,8 +13,7 @@ type statement struct {
 	uses []string
 	// keeps reports whether the result goes into a container or an attribute.
 	keeps bool
-	// single reports whether the line makes one call and assigns its result, so a second call is a loop's next
-	// iteration.
+	// single reports whether a line makes one call and assigns it, so a second call is a loop's next iteration.
 	single bool
 	// goesOn reports whether the line continues the statement of the line before.
 	goesOn bool

@@ -290,8 +290,7 @@ func (b *GPU) sharedMemory() (Memory, error) {
 func checkMemory(call string, total, reserved, used uint64) (Memory, error) {
 	if total == 0 || total > maxBytes || reserved > total || used > total {
 		return Memory{}, fmt.Errorf("%s reports impossible memory: %d bytes in use and %d reserved of %d in total; "+
-			"reinstall the NVIDIA driver", call, used,
-			reserved, total)
+			"reinstall the NVIDIA driver", call, used, reserved, total)
 	}
 	return Memory{Total: int64(total), Reserved: int64(reserved), Used: int64(used)}, nil
 }

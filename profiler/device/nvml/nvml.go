@@ -12,9 +12,8 @@ var (
 	// ErrNoDriver means that there is no NVIDIA driver on this machine.
 	ErrNoDriver = errors.New("this machine has no NVIDIA driver")
 	// ErrNotBuilt means that the binary was built without NVML.
-	ErrNotBuilt = errors.New(
-		"this vprof was built without cgo, so it cannot use NVML (the NVIDIA driver's library); build it with a C " +
-			"compiler (make build)")
+	ErrNotBuilt = errors.New("this vprof was built without cgo, so it cannot use NVML (the NVIDIA driver's library); " +
+		"build it with a C compiler (make build)")
 )
 
 // Versions are the versions of the installed driver.

@@ -150,8 +150,7 @@ func checkObservations(observations []Observation) error {
 				o.Label, o.Allocated, o.Reserved)
 		case o.Device > 0 && max(o.Allocated, o.Reserved) > o.Device:
 			return fmt.Errorf("%s: the run has more reserved bytes (%d) than device bytes in use (%d); measure it "+
-				"again", o.Label,
-				max(o.Allocated, o.Reserved), o.Device)
+				"again", o.Label, max(o.Allocated, o.Reserved), o.Device)
 		}
 	}
 	return nil

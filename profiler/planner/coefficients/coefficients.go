@@ -229,8 +229,7 @@ func (f *File) check() error {
 	}
 	if h := f.Host; h != nil && (!(h.Value > 0) || h.check(1000) != nil) {
 		return fmt.Errorf("host: the time relative to the reference CPU is %v ± %v: need a number above 0 and at "+
-			"most 1000; run \"vprof calibrate --host\" again",
-			h.Value, h.StdErr)
+			"most 1000; run \"vprof calibrate --host\" again", h.Value, h.StdErr)
 	}
 	names := map[string]bool{}
 	for i := range f.Entries {

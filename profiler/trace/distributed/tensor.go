@@ -40,8 +40,7 @@ func ParallelizeModule(t *trace.Tape, w World, layers []SharedLayer, meta bool) 
 		dim := splitDim[l.Split]
 		if n := (*l.Weight).Size(dim); n%w.Size != 0 {
 			return fmt.Errorf("%d ranks cannot share the %d %s of the linear layer %s evenly; use another number of "+
-				"ranks (tp=)", w.Size, n,
-				[]string{"outputs", "inputs"}[dim], l.Path)
+				"ranks (tp=)", w.Size, n, []string{"outputs", "inputs"}[dim], l.Path)
 		}
 		split := splitParameter
 		if meta {

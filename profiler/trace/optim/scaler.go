@@ -47,9 +47,8 @@ func UnscaleError(inKernel bool, groups ...[]*trace.Tensor) error {
 		switch {
 		case !p.RequiresGrad():
 		case p.DType() == trace.F16 && !inKernel:
-			return errors.New(
-				"ValueError: Attempting to unscale FP16 gradients: autocast in fp16 needs weights in fp32; leave out " +
-					"--weights, or use --amp bf16")
+			return errors.New("ValueError: Attempting to unscale FP16 gradients: autocast in fp16 needs weights in " +
+				"fp32; leave out --weights, or use --amp bf16")
 		case p.DType() == trace.BF16:
 			return errors.New("NotImplementedError: \"_amp_foreach_non_finite_check_and_unscale_cuda\" not " +
 				"implemented for 'BFloat16': autocast in fp16 needs weights in fp32; use --amp bf16")
