@@ -71,7 +71,7 @@ func TestTensorParallelRanksHaveTheirPart(t *testing.T) {
 		require.Equal(t, left(half.Program, program.Weights)-split/4/2, left(r.Program, program.Weights))
 	}
 	for text, want := range map[string]string{
-		"tp:tp=2,col=q,row=o": "no linear layer of the blocks is called q, o",
+		"tp:tp=2,col=q,row=o": "no linear layer named q, o; name yours in --strategy with col=... and row=..., as in model.layers.0.self_attn.o_proj",
 		"tp:tp=8,col=q":       "no ranks are left for fully_shard",
 		"tp:tp=4,replicate=2": "no ranks are left for fully_shard; use a multiple of 8 GPUs, or leave out replicate",
 		"tp:tp=3":             "8 GPUs cannot be divided into groups of 3",
@@ -124,11 +124,11 @@ func TestParametersThatFewerRanksShare(t *testing.T) {
 	require.Equal(t, most[",reshard=1"], most[",reshard=false"])
 	require.Less(t, most[""], most[",wrap=model.layers.*/2"])
 	for text, want := range map[string]string{
-		",wrap=model.layers.*+model.layers.1:model.norm": "two entries wrap model.layers.1, one of them with",
+		",wrap=model.layers.*+model.layers.1:model.norm": "two entries wrap model.layers.1, one of them together with other modules; name it once",
 		",wrap=model.layers.0:model.layers.*":            "two entries wrap model.layers.0",
-		",wrap=model.layers.0:model.layers.0.*": "is part of model.layers.0, and the two cannot be wrapped " +
+		",wrap=model.layers.0:model.layers.0.*": "is a part of model.layers.0, so the two cannot be wrapped " +
 			"together",
-		",wrap=model.norm:nothing": `no module matches "nothing"`,
+		",wrap=model.norm:nothing": `no module named "nothing"; its modules have names like model.layers.2`,
 	} {
 		_, err := record(text)
 		require.ErrorContains(t, err, want, text)

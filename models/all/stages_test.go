@@ -131,5 +131,5 @@ func TestTheLastStageKeepsScoresForTheLoss(t *testing.T) {
 	c := m.Default
 	c.GPUs, c.Strategy, c.Loop = 2, &models.Strategy{Name: models.PP}, models.LoopPlain
 	_, err = m.Complete(c)
-	require.ErrorContains(t, err, "a pipeline's schedule is its training loop")
+	require.ErrorContains(t, err, "loop: under pipeline parallelism (pp) the schedule is the training loop and cannot be changed; leave out this option, or use another --strategy")
 }

@@ -75,7 +75,7 @@ func checkpointedRegions(p *export.Program, blocks string) ([]region, error) {
 	}
 	for i, ok := range found {
 		if !ok {
-			return nil, fmt.Errorf("--set checkpoint: the model calls no module named %q; its modules have names "+
+			return nil, fmt.Errorf("the model calls no module named %q; its modules have names "+
 				"like %s", globs[i], exampleModule(p))
 		}
 	}

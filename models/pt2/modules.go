@@ -401,12 +401,12 @@ func (m *moduleTree) freezeMatching(names string) error {
 	}
 	for i, ok := range found {
 		if !ok {
-			return fmt.Errorf("--set freeze: no parameter has a name like %q; the names look like %s", globs[i],
+			return fmt.Errorf("no parameter has a name like %q; the names look like %s", globs[i],
 				m.weights[len(m.weights)/2].name)
 		}
 	}
 	if !left {
-		return errors.New("--set freeze: all parameters are frozen, so nothing is trained; name fewer")
+		return errors.New("all parameters are frozen, so nothing is trained; name fewer")
 	}
 	return nil
 }

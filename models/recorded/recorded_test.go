@@ -166,7 +166,7 @@ func TestBadFilesSayWhatIsWrong(t *testing.T) {
 		head + `"program":{"Buffers":[{"Stream":999}]}}]}`:                              "cannot unmarshal number 999",
 		head + `"program":{"Phases":[{"Step":-2,"Name":"what"}]}}]}`:                    "invalid step -2",
 		head + `"program":{"Phases":[{"Step":0,"Name":""}]}}]}`:                         `phase ""`,
-		first + `"Instructions":[{"Kind":"free","Arg":0}]}}]}`:                          "buffer 0 is not in the table of buffers",
+		first + `"Instructions":[{"Kind":"free","Arg":0}]}}]}`:                          "there is no buffer 0; record it again",
 		first + `"Instructions":[{"Kind":"alloc"}],"Buffers":[{}]}}]}`:                  "buffer 0 has 0 bytes",
 		first + `"Ops":[{"FLOPs":-1}]}}]}`:                                              "run.vprof: recordings[0]: operator call 0 has the negative number of FLOPs -1; record again",
 		first + `"Products":[]},"notes":[{"Buffer":7}]}]}`:                              "run.vprof: recordings[0]: a note at instruction 0 is about buffer 7, which the recording does not have; record again",
@@ -191,7 +191,7 @@ func TestUnsoundProgramsAreNotWritten(t *testing.T) {
 	unsound := recorded.File{Header: header, Recordings: []*recorded.Recording{
 		{Program: &program.Program{Instructions: []program.Instruction{{}}}},
 	}}
-	require.ErrorContains(t, unsound.Write(&bytes.Buffer{}), "train.py: recordings[0]: instruction 0")
+	require.ErrorContains(t, unsound.Write(&bytes.Buffer{}), "train.py: recordings[0]: the recording is damaged at instruction 0: cannot allocate: there is no buffer 0; record it again")
 	unsound.Name = ""
 	require.ErrorContains(t, unsound.Write(&bytes.Buffer{}), ": name: the name of the model or command is empty; record again with vprof run")
 }

@@ -120,9 +120,9 @@ func TestWhatCannotBeCut(t *testing.T) {
 		program      *program.Program
 		microBatches int
 	}{
-		"need at least 1":                       {training(1, 3, 3), 0},
-		"replay: the recording needs a set-up and two training steps; record more steps":            {training(1, 3), 1},
-		"2 backward passes of a step cannot be": {training(2, 3, 3, 3, 3), 3},
+		"need at least 1": {training(1, 3, 3), 0},
+		"replay: the recording needs a set-up and two training steps; record more": {training(1, 3), 1},
+		"2 backward passes of a step cannot be":                                    {training(2, 3, 3, 3, 3), 3},
 		"is freed but not allocated": {&program.Program{Instructions: []program.Instruction{
 			{Kind: program.Free},
 			{Kind: program.MarkPhase},

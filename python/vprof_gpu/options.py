@@ -84,8 +84,8 @@ class CaseOptions(TypedDict, total=False):
     method=oft,oft_block_size=32,target=q_proj,v_proj."""
 
     loss: Values
-    """Loss of a .pt2 model: cross-entropy, token-cross-entropy, mse, bce, l1, sum, output (default: output, a loss
-    that the model returns, else cross-entropy)."""
+    """Loss of a .pt2 model: cross-entropy, token-cross-entropy, mse, bce, l1, sum, output; output is the model's
+    own loss (default: output, or else cross-entropy)."""
 
     model: Values
     """Model to train: a name (see vprof models), hf:Qwen/Qwen3-8B or hf:config.json for transformers, model.pt2 of
@@ -320,7 +320,7 @@ class RunOptions(TypedDict, total=False):
     """Simulate the GPU that a YAML file describes (see vprof help gpu-spec)."""
 
     gpus: int
-    """Number of ranks (processes) in the job; vprof runs --rank of them."""
+    """Simulate a job of this number of GPUs, one process (rank) on each; see --rank."""
 
     inductor_cache: Values
     """Folder in which torch.compile caches code and tuning; none starts without a cache, as on a new machine

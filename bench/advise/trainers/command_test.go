@@ -195,7 +195,7 @@ func TestCommandsNameTheirConfigurations(t *testing.T) {
 			`command line: batch_size: "many" is not a whole number from 1 on`,
 		},
 		{[]string{"tune", "run", "r"}, "command line: starts no trainer that vprof knows"},
-		{[]string{"axolotl", "train", "none.yaml"}, "none.yaml: no such file or directory"},
+		{[]string{"axolotl", "train", "none.yaml"}, "none.yaml: does not exist"},
 	} {
 		_, err := Command(bad.words, "")
 		require.ErrorContains(t, err, bad.want)

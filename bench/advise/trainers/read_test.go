@@ -167,7 +167,7 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		},
 		"no file": {
 			"c.yaml", axolotl + "deepspeed: no.json\n",
-			"c.yaml:5: deepspeed: no.json: no such file or directory",
+			"c.yaml:5: deepspeed: no.json: does not exist",
 		},
 		"unknown trainer": {
 			"c.yaml", "base_modell: x\nlayers: 3\n",

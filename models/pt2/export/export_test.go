@@ -166,7 +166,7 @@ func TestBadFilesAreRefused(t *testing.T) {
 		})
 	}
 	_, err := export.Open(filepath.Join(t.TempDir(), "absent.pt2"))
-	require.ErrorContains(t, err, "no such file")
+	require.ErrorContains(t, err, "does not exist")
 }
 
 func TestTruncatedProgramsNeverRead(t *testing.T) {

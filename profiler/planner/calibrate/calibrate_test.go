@@ -160,11 +160,11 @@ func TestDisagreementWidensIntervals(t *testing.T) {
 func TestImpossibleRunsAreNamed(t *testing.T) {
 	good := truth(coefficients(3e8, 0, 0, 0, 0), 8)
 	for want, spoil := range map[string]func(*Observation){
-		"run: this run cannot be replayed; leave it out": func(o *Observation) { o.Sample.Batch = 0 },
-		"the run has no measured bytes":     func(o *Observation) { o.Allocated, o.Reserved, o.Device = 0, 0, 0 },
-		"run: the measured bytes are negative; measure the run again":              func(o *Observation) { o.Allocated = -1 },
-		"run: the run has more allocated bytes (299892737) than reserved bytes (299892736); measure it again":              func(o *Observation) { o.Allocated = o.Reserved + 1 },
-		"run: the run has more reserved bytes (299892736) than device bytes in use (299892735); measure it again":         func(o *Observation) { o.Device = o.Reserved - 1 },
+		"run: this run cannot be replayed; leave it out":                                                          func(o *Observation) { o.Sample.Batch = 0 },
+		"the run has no measured bytes":                                                                           func(o *Observation) { o.Allocated, o.Reserved, o.Device = 0, 0, 0 },
+		"run: the measured bytes are negative; measure the run again":                                             func(o *Observation) { o.Allocated = -1 },
+		"run: the run has more allocated bytes (299892737) than reserved bytes (299892736); measure it again":     func(o *Observation) { o.Allocated = o.Reserved + 1 },
+		"run: the run has more reserved bytes (299892736) than device bytes in use (299892735); measure it again": func(o *Observation) { o.Device = o.Reserved - 1 },
 	} {
 		o := good
 		spoil(&o)

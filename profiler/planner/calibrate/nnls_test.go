@@ -76,9 +76,9 @@ func TestNNLSSolutionsAreOptimal(t *testing.T) {
 func TestNNLSRefusesWhatIsNoNumber(t *testing.T) {
 	for _, v := range []float64{math.NaN(), math.Inf(1)} {
 		_, err := nnls(dense([][]float64{{1}}), []float64{v})
-		require.ErrorContains(t, err, "calibration computed with the impossible number NaN; check the measured bytes")
+		require.ErrorContains(t, err, "calibration computed with the impossible number")
 		_, err = nnls(dense([][]float64{{v}}), []float64{1})
-		require.ErrorContains(t, err, "calibration computed with the impossible number NaN; check the measured bytes")
+		require.ErrorContains(t, err, "calibration computed with the impossible number")
 	}
 }
 
