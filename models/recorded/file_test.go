@@ -54,7 +54,7 @@ func TestFilesOfSteps(t *testing.T) {
 	require.ErrorContains(t, unknown.splitIntoSteps(want.Steps), `unknown note "other"`)
 	once := asRun(step(4))
 	once.Program.Instructions = once.Program.Instructions[:7]
-	require.ErrorContains(t, once.splitIntoSteps(want.Steps), "no second step")
+	require.ErrorContains(t, once.splitIntoSteps(want.Steps), "the recording has one step")
 }
 
 // What the first step leaves and the second frees is freed at the end of the first, and what happens between steps is
