@@ -195,7 +195,7 @@ func loopRows() (all []Conflict) {
 			refuse(field, "a model with its own loop",
 				func(k *subject) bool { return given(k) && k.m.Supports.Loop == "" }, ownLoopReason),
 			refuse(field, "objective", func(k *subject) bool { return given(k) && !k.Objective.IsZero() },
-				"with the objective {this objective}, the training loop is that of its trainer and cannot be "+
+				"with the objective {this objective}, its trainer provides the training loop, which cannot be "+
 					"changed; leave out this option, or the objective"),
 			refuse(field, "strategy pp", func(k *subject) bool {
 				return given(k) && k.isStrategy(PP) && (field != "use-cache" || k.UseCache == yesValue)

@@ -32,7 +32,7 @@ type Load struct {
 	Host float64 `json:",omitempty"`
 	// Stretch is the step's duration relative to its work if it waits for other pipeline stages; zero without waiting.
 	Stretch float64 `json:",omitempty"`
-	// Compiled reports whether torch.compile runs the step, although the work is that of the eager kernels.
+	// Compiled reports whether torch.compile runs the step, although it has the work of the eager kernels.
 	Compiled bool `json:",omitempty"`
 }
 
