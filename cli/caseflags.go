@@ -191,7 +191,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if err == nil && f.config.path != "" {
 		c, err = f.withFileValues(a, m, c)
 	}
-	return m, c, cmp.Or(f.withTrainerKey(err), f.checkStack(c))
+	return m, c, cmp.Or(f.withTrainerKey(err), f.checkStack(a, c))
 }
 
 // givenSettings returns the settings of the model that flags choose; nil if there are none.

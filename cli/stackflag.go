@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/internal/requirements"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/stack"
@@ -17,8 +18,8 @@ import (
 type parsedStack struct {
 	libraries     stack.Libraries
 	torch, driver string
-	// hasLibraries is set if the value is a list and not a file, which has more than a case depends on.
-	hasLibraries bool
+	// listed are the libraries of a list; nil for a file, which has more than a case depends on.
+	listed stack.Libraries
 }
 
 // parseReleases reads the value of --stack: a list like torch=2.11,transformers=5.12, a file that requires packages, or
@@ -52,14 +53,14 @@ func parseReleases(ctx context.Context, value string) (parsedStack, error) {
 			"torch, %s", value, strings.Join(stack.LibraryNames(), ", "))
 	}
 	r, err := listedReleases(stack.Libraries(found).String())
-	if r.hasLibraries = false; err != nil {
+	if r.listed = nil; err != nil {
 		return r, usagef("%s: %w", value, err)
 	}
 	return r, nil
 }
 
 func listedReleases(list string) (parsedStack, error) {
-	r := parsedStack{hasLibraries: true}
+	r := parsedStack{}
 	var rest []string
 	for pair := range strings.SplitSeq(list, ",") {
 		name, release, _ := strings.Cut(strings.TrimSpace(pair), "=")
@@ -79,6 +80,7 @@ func listedReleases(list string) (parsedStack, error) {
 	if r.libraries, err = stack.ParseLibraries(strings.Join(rest, ",")); err != nil {
 		return r, usageError{err}
 	}
+	r.listed = maps.Clone(r.libraries)
 	return r, nil
 }
 
@@ -97,17 +99,17 @@ func (f *caseFlags) libraries() stack.Libraries {
 	return all
 }
 
-// checkStack returns an error if --stack lists a library that the case does not depend on.
-func (f *caseFlags) checkStack(c models.Case) error {
+// checkStack writes a warning if --stack lists libraries that the case does not depend on. Of a file's, it writes none.
+func (f *caseFlags) checkStack(a *app, c models.Case) error {
 	if f.stack.driver != "" && !f.isCalibrate {
 		return usagef("--stack: driver=N works only with vprof calibrate, because no estimate depends on the driver; " +
 			"leave it out")
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.stack.libraries)) {
-		if _, matters := c.Stack[name]; !matters && f.stack.hasLibraries {
-			return usagef("--stack: the memory of %s does not depend on the release of %s; leave that package out",
-				c.Model, name)
-		}
+	maps.DeleteFunc(f.stack.listed, func(name, _ string) bool { return c.Stack[name] != "" })
+	if len(f.stack.listed) > 0 {
+		printable.Fprintf(a.stderr, "vprof: warning: --stack: the memory of %s does not depend on the release of %s\n",
+			c.Model, f.stack.listed.Text())
+		f.stack.listed = nil // resolve may run again
 	}
 	return nil
 }
