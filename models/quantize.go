@@ -71,7 +71,12 @@ const (
 	// DeviceMapSetting is how the model is moved to the GPU: as [Case.LoadsOnGPU] decides (0), by
 	// from_pretrained(device_map) (1), or by model.to(device) (2).
 	DeviceMapSetting = "device-map"
+	// TuneSetting selects torchtune's modules: norms, rotary tables, and adapters without input gradients.
+	TuneSetting = "torchtune-modules"
 )
+
+// RequiresInputGrads reports whether checkpointing makes input embeddings require gradients, as in transformers and peft.
+func (c *Case) RequiresInputGrads() bool { return c.Checkpointing && c.Settings[TuneSetting] == 0 }
 
 // LoadsOnGPU reports whether from_pretrained itself moves the model to the GPU, as it does if bitsandbytes
 // quantizes layers. It does not for sharded models, which are moved in parts, nor for libraries that quantize the

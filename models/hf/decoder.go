@@ -82,7 +82,9 @@ func CausalLMOf(net trainingModule, m Decoder, inputs *nn.Embedding, output *nn.
 			case text.LossChunks > 1:
 				l := OutputLoss{Output: *output, Adjust: text.adjustLogits}
 				if text.KeptLogits {
-					return text.EndWithLoss(g, g.Bind(l.ChunkedLossKeepingLogits(g, x, b.Labels, text.LossChunks)))
+					scores := g.BindAll(l.keptLogits(g, x, text.LossChunks))
+					g.Del(&x) // the loss is computed after the model has returned
+					return text.EndWithLoss(g, g.Bind(keptLogitsLoss(g, scores, b.Labels)))
 				}
 				g.Tape().SaveOnGPU(func() { x = l.ChunkedLoss(g, x, b.Labels, text.LossChunks) })
 				return text.EndWithLoss(g, g.Bind(x))
@@ -151,12 +153,16 @@ func (t Text) adjustLogits(f *frame, scores **tensor) {
 	if t.ScaledLogits {
 		f.Set(scores, (*scores).MulScalar())
 	}
-	if !t.SoftCap {
-		return
+	if t.SoftCap {
+		SoftCap(f, scores)
 	}
-	f.Set(scores, (*scores).DivScalar())
-	f.Set(scores, (*scores).Tanh())
-	f.Set(scores, (*scores).MulScalar())
+}
+
+// SoftCap caps a tensor by tanh.
+func SoftCap(f *frame, x **tensor) {
+	f.Set(x, (*x).DivScalar())
+	f.Set(x, (*x).Tanh())
+	f.Set(x, (*x).MulScalar())
 }
 
 // SequenceClassification returns the task of predicting classes, or a number, for each row with a decoder and a

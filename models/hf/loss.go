@@ -109,22 +109,27 @@ func (l OutputLoss) ChunkedLoss(f *trace.Frame, x, labels *trace.Tensor, chunks 
 	return g.Return(g.Set(&total, total.DivScalar()))
 }
 
-// ChunkedLossKeepingLogits records CEWithChunkedOutputLoss of torchtune before 0.7: the model returns the logits of all
-// chunks.
-func (l OutputLoss) ChunkedLossKeepingLogits(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
-	g := f.FunctionFrame(x, labels)
-	var scores []*trace.Tensor
-	for _, part := range g.BindAll(x.Chunk(chunks, 1)) {
+// keptLogits records TransformerDecoder.chunked_output of torchtune before 0.7, which returns the logits of all chunks.
+func (l OutputLoss) keptLogits(f *trace.Frame, x *trace.Tensor, chunks int64) []*trace.Tensor {
+	g := f.FunctionFrame(x)
+	scores := lists.Map(g.BindAll(x.Chunk(chunks, 1)), func(part *trace.Tensor) *trace.Tensor {
 		one := g.Bind(g.Call(l.Output, part))
 		if l.Adjust != nil {
 			l.Adjust(g, &one)
 		}
-		scores = append(scores, one)
-	}
+		return one
+	})
+	g.End(scores...)
+	return scores
+}
+
+// keptLogitsLoss records CEWithChunkedOutputLoss of torchtune before 0.7.
+func keptLogitsLoss(f *trace.Frame, scores []*trace.Tensor, labels *trace.Tensor) *trace.Tensor {
+	g := f.FunctionFrame(labels)
 	total := g.Bind(f.Tape().Zeros(trace.F32))
 	f.Tape().SaveOnGPU(func() {
 		g.Set(&labels, g.Bind(labels.Pad(0, 1)).Slice(-1, 1, labels.Size(-1)+1).Contiguous())
-		for i, target := range g.BindAll(labels.Chunk(chunks, 1)) {
+		for i, target := range g.BindAll(labels.Chunk(int64(len(scores)), 1)) {
 			flat := g.Bind(g.Bind(target.Contiguous()).View(-1))
 			loss := g.Bind(scores[i].View(-1, scores[i].Size(-1))).To(trace.F32).CrossEntropyWith(flat,
 				trace.CrossEntropyArgs{Reduction: trace.ReduceSum})

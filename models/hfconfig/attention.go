@@ -30,6 +30,9 @@ func (d llamaType) configFor(c llama.Config, k models.Case) llama.Config {
 	if hf.Flash.IsChosen(k) {
 		c.Flash, c.Eager, c.Windowed = true, false, nil // its kernels need no masks
 	}
+	if tables := k.Settings[models.TuneSetting]; tables > 0 {
+		c = withTuneModules(c, tables)
+	}
 	r := &c.Rotary
 	r.Own = rules.SharedAngles < max(r.OwnUntil, trace.SharedByLlama) && r.Grids == 0 && r.Kinds == 0 && !c.NoRotary
 	if rules.NoTables >= r.TablesUntil {

@@ -38,6 +38,8 @@ func layoutSettings(c llama.Config) []models.Setting {
 		all = append(all, models.SwitchSetting(repeatedSetting, 0, "1 if keys and values are repeated for every head "+
 			"of the query, as torchtune does, 0 if attention shares them"))
 	}
+	all = append(all, models.Setting{Name: models.TuneSetting, Max: tuneTablesOfLayers, Usage: "1 if norms and the table of " +
+		"rotary angles are torchtune's, 2 if each layer has such a table, 0 if they are those of transformers"})
 	if c.QKV == llama.OneProjection {
 		all = append(all, models.SwitchSetting(separateSetting, 0,
 			"1 if query, key, value, gate and up are projected one by one, as torchtune does, 0 if some at once"))
@@ -51,6 +53,26 @@ func layoutSettings(c llama.Config) []models.Setting {
 			"too, as litgpt has it, 0 if it leaves that alone, as transformers does"))
 	}
 	return all
+}
+
+// tuneTablesOfLayers is the value of torchtune-modules with which each layer has its own table of angles.
+const tuneTablesOfLayers = 2
+
+// withTuneModules returns the configuration with torchtune's norms and rotary tables. Qwen2RotaryPositionalEmbeddings and
+// Phi3RotaryPositionalEmbeddings hold each angle's cosine and sine twice.
+func withTuneModules(c llama.Config, tables int64) llama.Config {
+	if c.Norm == llama.RMSNorm {
+		c.Norm = llama.TuneNorm
+	}
+	c.StateCap, c.ScoreCap = c.ScoreCap, false
+	c.Rotary.TuneTables = c.Rotary.Tables
+	if c.QKVBias || c.QKV == llama.OneProjection {
+		c.Rotary.TuneTables *= 2
+	}
+	if tables == tuneTablesOfLayers {
+		c.Rotary.TuneTables *= c.Layers
+	}
+	return c
 }
 
 // addLayoutSettings adds the settings above that affect a configuration.

@@ -98,8 +98,9 @@ type Scaling struct {
 	EmbedScale Scale
 	// ResidualScaled scales the results of attention and feed-forward layers.
 	ResidualScaled bool
-	// ScoreCap caps the logits by tanh (final_logit_softcapping). ScoreScaled multiplies them by a number.
-	ScoreCap, ScoreScaled bool
+	// ScoreCap caps the logits by tanh (final_logit_softcapping). ScoreScaled multiplies them by a number. StateCap caps
+	// the hidden states of the last norm instead, as torchtune's Gemma2FinalNorm does.
+	ScoreCap, ScoreScaled, StateCap bool
 	// QueryScaled scales queries by their positions, as Ministral 3 does.
 	QueryScaled bool
 }
@@ -134,6 +135,8 @@ const (
 	LayerNorm Norm = "LayerNorm"
 	// LayerNorm1P is NemotronLayerNorm1P: LayerNorm with 1 + weight, in autocast's type.
 	LayerNorm1P Norm = "LayerNorm1P"
+	// TuneNorm is torchtune's RMSNorm: rms_norm of the input in fp32.
+	TuneNorm Norm = "TuneNorm"
 	// FloatNorm is OlmoNorm with the weight cast to fp32, as in Nemotron H.
 	FloatNorm Norm = "FloatNorm"
 	// CohereNorm is CohereLayerNorm: separate fp32 operators, without a bias.
@@ -223,6 +226,8 @@ type Rotary struct {
 	OwnUntil, TablesUntil trace.FunctionSharers
 	Own                   bool
 	Tables                int64
+	// TuneTables is the number of rows of angles in fp32 that torchtune's modules hold; zero without them.
+	TuneTables int64
 }
 
 // Scale is how the embeddings are scaled.

@@ -108,7 +108,11 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 			g.Set(&x, seen.AddDeepstack(g, x, i))
 		}
 	}
-	return g.Set(&x, g.Call(m.Norm, x))
+	g.Set(&x, g.Call(m.Norm, x))
+	if m.c.StateCap {
+		hf.SoftCap(g, &x)
+	}
+	return x
 }
 
 // callFromModel calls layer i with the image states, which the model passes to every layer.

@@ -34,6 +34,8 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 		output := f.Bind(hf.GemmaNormalize(f, x.To(trace.F32)))
 		f.Set(&output, output.Mul(n.Weight.To(trace.F32).AddScalar()))
 		return output.To(x.DType())
+	case n.kind == TuneNorm:
+		return x.To(trace.F32).RMSNorm(1, n.Weight.Tensor).To(x.DType())
 	case n.kind == Llama4Norm:
 		return n.llama4Forward(f, x)
 	case n.kind == CohereNorm:

@@ -21,12 +21,16 @@ type rotary struct {
 	nn.Module
 	Kinds                []*hf.Frequencies `torch:""`
 	CosCached, SinCached *nn.Buffer
+	Cache                *nn.Buffer
 	r                    Rotary
 }
 
 func newRotary(c *Config) *rotary {
 	kind := func(int) *hf.Frequencies { return hf.NewFrequencies(c.rotarySize()) }
 	m := &rotary{r: c.Rotary, Kinds: lists.Make(max(c.Rotary.Kinds, 1), kind)}
+	if c.Rotary.TuneTables > 0 {
+		m.Cache = nn.NewBuffer(trace.F32, c.Rotary.TuneTables, c.rotarySize())
+	}
 	if n := c.Rotary.Tables; c.Rotary.Own && n > 0 {
 		table := nn.NewBufferOfWeights(n, c.rotarySize())
 		table.HasWeightType = c.QKV != HeadsProjection // fp32 in GPT-NeoX

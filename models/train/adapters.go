@@ -71,7 +71,7 @@ func addCaseAdapters(task Task, c models.Case) ([]nn.Adapter, error) {
 	for _, l := range saved {
 		*l = nn.NewModulesToSave(*l)
 	}
-	if c.Checkpointing {
+	if c.RequiresInputGrads() {
 		a.RequireInputGrads()
 	}
 	// DeepSpeed converts a model to one data type, unless zero.Init has created it, as under stage 3.

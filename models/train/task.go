@@ -182,7 +182,7 @@ func newTrainer(task Task, c models.Case) (*taskTrainer, error) {
 			return nil, err
 		}
 	}
-	if r, ok := task.(CheckpointPreparer); ok && c.Checkpointing && c.Recompute != models.ReentrantTrained {
+	if r, ok := task.(CheckpointPreparer); ok && c.RequiresInputGrads() && c.Recompute != models.ReentrantTrained {
 		r.PrepareCheckpointing()
 	}
 	t.net = nn.NewTree(wholeModel(task, c))

@@ -95,7 +95,7 @@ def record(libraries, write_data, train, steps=2):
     with gzip.open(files, "rt") if files.endswith(".gz") else open(files) as f:
         cases = {case["file"]: case for case in map(json.loads, f)}  # cases of later releases replace earlier ones
     for case in cases.values():
-        line = {"stack": releases, **{k: case[k] for k in ("file", "text", "config")}}
+        line = case | {"stack": releases}
         try:
             line["allocated"] = peak(case, folder, train, steps)
             print(json.dumps(line), flush=True)

@@ -6,16 +6,10 @@
 A line of FILES, which may be gzip-compressed, has the name of an example in torchtune's repository, its recipe, the
 text of the file and the configuration of a small model of the same family. In the text, {folder} is replaced by FOLDER,
 to which the model is written. A line of the output has the same, the releases of the libraries, and the peak of
-allocated bytes in the third optimizer step.
+allocated bytes in the second and third optimizer step.
 """
-import argparse
-import contextlib
-import gc
-import gzip
 import importlib
-import importlib.metadata
 import inspect
-import json
 import os
 import pathlib
 import re
@@ -24,45 +18,8 @@ import sys
 
 import torch
 import torchtune.datasets
-from safetensors.torch import save_file
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
-
-class Enough(BaseException):
-    """Raised after three steps."""
-
-
-class Peaks:
-    """Peaks of allocated bytes between ends of optimizer steps."""
-
-    def __init__(self):
-        self.found = []
-
-    def __call__(self, *_):
-        self.found.append(torch.cuda.memory_stats()["allocated_bytes.all.peak"])
-        torch.cuda.reset_peak_memory_stats()
-        if len(self.found) == 3:
-            raise Enough
-
-
-def write_model(folder, config):
-    """Writes the weights and the configuration of a Llama-like decoder."""
-    c = argparse.Namespace(**config)
-    keys = c.hidden_size // c.num_attention_heads * c.num_key_value_heads
-    shapes = {"model.embed_tokens": (c.vocab_size, c.hidden_size), "model.norm": (c.hidden_size,)}
-    if not c.tie_word_embeddings:
-        shapes["lm_head"] = shapes["model.embed_tokens"]
-    for i in range(c.num_hidden_layers):
-        layer = f"model.layers.{i}."
-        shapes |= {layer + norm: (c.hidden_size,) for norm in ("input_layernorm", "post_attention_layernorm")}
-        rows = {"q_proj": c.hidden_size, "k_proj": keys, "v_proj": keys, "o_proj": c.hidden_size}
-        shapes |= {layer + "self_attn." + name: (n, c.hidden_size) for name, n in rows.items()}
-        shapes |= {layer + "mlp." + name: (c.intermediate_size, c.hidden_size) for name in ("gate_proj", "up_proj")}
-        shapes[layer + "mlp.down_proj"] = (c.hidden_size, c.intermediate_size)
-    folder.mkdir(exist_ok=True)
-    save_file({name + ".weight": torch.zeros(shape, dtype=torch.bfloat16) for name, shape in shapes.items()},
-              folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(config))
+from files import record
 
 
 class Lengths:
@@ -126,42 +83,16 @@ def make_small(text, c):
         setattr(torchtune.datasets, attribute, Pairs if "paired" in attribute or "preference" in attribute else Rows)
 
 
-def train(case, folder):
-    """Runs a case's recipe. Enough is raised after its third step."""
-    file = folder / "case.yaml"
-    file.write_text(case["text"].replace("{folder}", str(folder)))
+def train(text, case):
+    """Runs a case's recipe."""
+    make_small(text, case["config"])
+    file = pathlib.Path("case.yaml").absolute()
+    file.write_text(text)
     recipe = pathlib.Path(torchtune.__file__).parent.parent / "recipes" / (case["recipe"] + ".py")
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT="29556")
     sys.argv = [str(recipe), "--config", str(file)]
     runpy.run_path(str(recipe), run_name="__main__")
 
 
-def peak(case, folder):
-    """Returns the peak of allocated bytes in the third step of a case, without the bytes allocated before it."""
-    peaks, before = Peaks(), torch.cuda.memory_allocated()
-    write_model(folder / "model", case["config"])
-    make_small(case["text"], case["config"])
-    hook = register_optimizer_step_post_hook(peaks)
-    with contextlib.suppress(Enough):
-        train(case, folder)
-    hook.remove()
-    return peaks.found[2] - before
-
-
-def main():
-    files, folder = sys.argv[1], pathlib.Path(sys.argv[2]).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    stack = {name: importlib.metadata.version(name).split("+")[0] for name in ("torch", "torchao", "torchtune")}
-    with gzip.open(files, "rt") if files.endswith(".gz") else open(files) as f:
-        cases = [json.loads(line) for line in f]
-    for case in cases:
-        record = {"stack": stack, **{k: case[k] for k in ("file", "recipe", "text", "config")}}
-        record["allocated"] = peak(case, folder)
-        gc.collect()
-        torch._C._cuda_clearCublasWorkspaces()
-        torch.cuda.empty_cache()
-        print(json.dumps(record), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    record(("torchao", "torchtune", "bitsandbytes"), lambda folder: None, train, steps=3)
