@@ -228,7 +228,7 @@ trl-stacks: build ## records the steps of releases of TRL again; needs a PYTHON 
 	done | gzip -n > cli/testdata/trl.jsonl.gz
 
 .PHONY: torchtune-files
-torchtune-files: build ## records steps of torchtune's example files again; needs a PYTHON with torchtune 0.6.1, torchao 0.12 and PyTorch 2.8 for CUDA
+torchtune-files: build ## records steps of torchtune's example files again; needs a PYTHON with torchtune 0.6.1, torchao 0.12, bitsandbytes, transformers 4.57 and PyTorch 2.8 for CUDA
 	HF_HUB_OFFLINE=1 ./vprof run --gpu a100-40 --steps all --keep-files -- $(PYTHON) tools/record/torchtune_files.py \
 	  cli/testdata/torchtune.jsonl.gz .cache/torchtune 2>&1 | grep '^{"stack"' | gzip -n > .cache/torchtune.jsonl.gz
 	mv .cache/torchtune.jsonl.gz cli/testdata/torchtune.jsonl.gz

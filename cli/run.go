@@ -18,6 +18,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/script"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/stubs"
@@ -356,10 +357,7 @@ func (o *runOptions) commands() ([]script.Command, error) {
 func (o *runOptions) ranksToRun() ([]int, error) {
 	gpus := o.command.GPUs
 	if o.rank == allRanks {
-		all := make([]int, gpus)
-		for i := range all {
-			all[i] = i
-		}
+		all := lists.Ascending(gpus)
 		return all, nil
 	}
 	n, err := strconv.Atoi(o.rank)

@@ -9,6 +9,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Result is the report of one job, or the reason why there is no report.
@@ -27,10 +28,7 @@ func (f *Folder) Results(each func(b GPUTasks, r Result) error) error {
 		set, err := f.shards(b)
 		switch {
 		case err == nil && set == nil:
-			all := make([]int, b.Tasks)
-			for i := range all {
-				all[i] = i
-			}
+			all := lists.Ascending(b.Tasks)
 			err = &shard.IncompleteError{Dir: f.Path(b), ShardCount: b.Tasks, Missing: all}
 		case err == nil:
 			err = set.Incomplete()

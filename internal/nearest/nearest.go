@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Normalize reduces a name to its letters and digits, in lower case. "RTX 5060 Ti" and "rtx-5060-ti" become equal.
@@ -75,10 +77,7 @@ func hasPrefix(name, folded string) bool {
 // insertions, deletions and replacements that turn a into b.
 func editDistance(a, b string) int {
 	// row[j] is the distance of the part of a read so far to b[:j].
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
+	row := lists.Ascending(len(b) + 1)
 	for i := range len(a) {
 		diagonal := row[0]
 		row[0] = i + 1

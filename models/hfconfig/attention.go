@@ -43,9 +43,6 @@ func (d llamaType) configFor(c llama.Config, k models.Case) llama.Config {
 	}
 	c.Llama4.Linearized = k.IsSwitchOn(linearizedSetting)
 	c.RepeatKV = k.IsSwitchOn(repeatedSetting)
-	if k.IsSwitchOn(separateSetting) {
-		c.QKV, c.MLP = llama.ThreeProjections, llama.Gated
-	}
 	c.Eager = c.Eager || hf.IsEager(k, d.FusedBy) && !c.Flash
 	c.Flex = hf.Flex.IsChosen(k)
 	return c

@@ -25,11 +25,8 @@ func readDots1(r *reader, c *llama.Config) {
 	r.readWindows(c, 4096, func(i int64) bool { return c.Window > 0 && i >= from })
 }
 
-// Settings of decoders whose modules another library builds differently from transformers, such as torchtune.
-const (
-	repeatedSetting = "repeated-heads"
-	separateSetting = "separate-projections"
-)
+// repeatedSetting is the setting of decoders that repeat keys and values, as torchtune's do.
+const repeatedSetting = "repeated-heads"
 
 // layoutSettings returns the settings among the above that affect a configuration.
 func layoutSettings(c llama.Config) []models.Setting {
@@ -38,12 +35,8 @@ func layoutSettings(c llama.Config) []models.Setting {
 		all = append(all, models.SwitchSetting(repeatedSetting, 0, "1 if keys and values are repeated for every head "+
 			"of the query, as torchtune does, 0 if attention shares them"))
 	}
-	all = append(all, models.Setting{Name: models.TuneSetting, Max: tuneTablesOfLayers, Usage: "1 if norms and the table of " +
-		"rotary angles are torchtune's, 2 if each layer has such a table, 0 if they are those of transformers"})
-	if c.QKV == llama.OneProjection {
-		all = append(all, models.SwitchSetting(separateSetting, 0,
-			"1 if query, key, value, gate and up are projected one by one, as torchtune does, 0 if some at once"))
-	}
+	all = append(all, models.Setting{Name: models.TuneSetting, Max: 2, Usage: "1 if norms, projections and " +
+		"the table of rotary angles are torchtune's, 2 if each layer has such a table, 0 if they are those of transformers"})
 	all = append(all, models.SwitchSetting(models.EarlySetting, 0, "1 if layers in 4 bits unpack to fp16 first and "+
 		"keep their inputs, as in bitsandbytes 0.42, 0 if they are today's"))
 	all = append(all, models.Setting{Name: models.DeviceMapSetting, Max: 2, Usage: "1 if from_pretrained brings the " +
@@ -55,10 +48,7 @@ func layoutSettings(c llama.Config) []models.Setting {
 	return all
 }
 
-// tuneTablesOfLayers is the value of torchtune-modules with which each layer has its own table of angles.
-const tuneTablesOfLayers = 2
-
-// withTuneModules returns the configuration with torchtune's norms and rotary tables. Qwen2RotaryPositionalEmbeddings and
+// withTuneModules returns the configuration with torchtune's norms, projections and rotary tables. Qwen2RotaryPositionalEmbeddings and
 // Phi3RotaryPositionalEmbeddings hold each angle's cosine and sine twice.
 func withTuneModules(c llama.Config, tables int64) llama.Config {
 	if c.Norm == llama.RMSNorm {
@@ -69,7 +59,10 @@ func withTuneModules(c llama.Config, tables int64) llama.Config {
 	if c.QKVBias || c.QKV == llama.OneProjection {
 		c.Rotary.TuneTables *= 2
 	}
-	if tables == tuneTablesOfLayers {
+	if c.QKV == llama.OneProjection {
+		c.QKV, c.MLP = llama.ThreeProjections, llama.Gated
+	}
+	if tables == 2 { // each layer has its own
 		c.Rotary.TuneTables *= c.Layers
 	}
 	return c

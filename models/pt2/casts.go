@@ -165,10 +165,7 @@ func isPrefix(a, b []string) bool { return len(a) <= len(b) && slices.Equal(a, b
 // around a norm. Code outside of the function that made the cast is changed to use the argument again if the argument
 // also comes from outside of that function.
 func restoreCastArguments(p *export.Program) {
-	born := make([]int, p.Values)
-	for i := range born {
-		born[i] = -1
-	}
+	born := slices.Repeat([]int{-1}, p.Values)
 	means := map[int32]int32{}
 	for i := range p.Nodes {
 		n := &p.Nodes[i]

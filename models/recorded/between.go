@@ -221,10 +221,7 @@ type matchKey struct {
 }
 
 func (s *Step) matchKeys() []matchKey {
-	keys := make([]matchKey, len(s.Allocations))
-	for n := range keys {
-		keys[n] = matchKey{line: s.line(n), freedIn: -1}
-	}
+	keys := lists.Make(len(s.Allocations), func(n int) matchKey { return matchKey{line: s.line(n), freedIn: -1} })
 	for i, n := range s.Order {
 		phase := 0
 		for _, end := range []int{s.Forward, s.Backward} {
@@ -393,10 +390,7 @@ func (m *matching) matchInOrder(own, others []int, batch, farBatch int64) {
 		return low <= m.far.Allocations[o].Bytes && m.far.Allocations[o].Bytes <= high
 	}
 	// most[i][j] is the number of pairs among own[i:] and others[j:].
-	most := make([][]int32, len(own)+1)
-	for i := range most {
-		most[i] = make([]int32, len(others)+1)
-	}
+	most := lists.Make(len(own)+1, func(int) []int32 { return make([]int32, len(others)+1) })
 	for i, n := range slices.Backward(own) {
 		for j, o := range slices.Backward(others) {
 			most[i][j] = max(most[i+1][j], most[i][j+1])

@@ -57,10 +57,7 @@ func tiesShards(c models.Case) bool {
 
 // sortByName sorts parameters in the order in which from_pretrained loads them.
 func (l *ModelLayout) sortByName() {
-	order := make([]*distributed.Param, len(l.Params))
-	for i := range l.Params {
-		order[i] = &l.Params[i]
-	}
+	order := lists.Make(len(l.Params), func(i int) *distributed.Param { return &l.Params[i] })
 	slices.SortStableFunc(order, func(a, b *distributed.Param) int {
 		return cmp.Or(strings.Compare(a.TiedTo, b.TiedTo),
 			strings.Compare(nn.LoadSortKey(a.Name), nn.LoadSortKey(b.Name)))

@@ -33,24 +33,16 @@ var creationOperators = operatorFamily{
 	"linspace logspace": func(a *Args) *tensor {
 		return a.newResult(trace.F32, a.Int("steps"))
 	},
-	"eye": func(a *Args) *tensor {
-		return a.newResult(trace.F32, a.Int("n"), a.Int("n"))
-	},
+	"eye": func(a *Args) *tensor { return a.newResult(trace.F32, a.Int("n"), a.Int("n")) },
 	"eye.m": func(a *Args) *tensor {
 		return a.newResult(trace.F32, a.Int("n"), a.Int("m"))
 	},
-	"scalar_tensor": func(a *Args) *tensor {
-		return a.newResult(trace.F32)
-	},
+	"scalar_tensor": func(a *Args) *tensor { return a.newResult(trace.F32) },
 	"randint randint.low": func(a *Args) *tensor {
 		return a.newResult(trace.I64, a.Ints("size")...)
 	},
-	"empty_strided": func(a *Args) *tensor {
-		return a.newStrided(trace.F32)
-	},
-	"new_empty_strided": func(a *Args) *tensor {
-		return a.newStrided(a.first(0).DType())
-	},
+	"empty_strided":     func(a *Args) *tensor { return a.newStrided(trace.F32) },
+	"new_empty_strided": func(a *Args) *tensor { return a.newStrided(a.first(0).DType()) },
 }
 
 // newResult returns a new tensor of the given size, whose values the operator sets. Its type is the argument dtype, or

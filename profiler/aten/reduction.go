@@ -42,20 +42,18 @@ var reductionOperators = operatorFamily{
 	"min":                               (*tensor).Min,
 	"max.dim min.dim":                   withTrailingArgs((*tensor).MaxDim, "keepdim", "dim"),
 	"all.dim any.dims all.dims any.dim": withTrailingArgs((*tensor).Any, "keepdim", "dim"),
-	"all _is_all_true _is_any_true":     func(x *tensor) *tensor { return x.Any(false) },
+	"all any _is_all_true _is_any_true": func(x *tensor) *tensor { return x.Any(false) },
 	"var_mean":                          func(a *Args) (*tensor, *tensor) { return a.first(0).VarMean(false) },
 	"std_mean":                          func(a *Args) (*tensor, *tensor) { return a.first(0).StdMean(false) },
 	"msort": func(x *tensor) *tensor {
 		v, _ := x.Sort(0)
 		return v
 	},
-	"frobenius_norm.dim": func(a *Args) *tensor { return a.first(0).Norm(2, a.Bool("keepdim"), a.Dims("dim")...) },
-	"linalg_norm":        func(a *Args) *tensor { return a.first(0).Norm(2, a.Bool("keepdim"), a.Dims("dim")...) },
+	"frobenius_norm.dim linalg_norm": func(a *Args) *tensor { return a.first(0).Norm(2, a.Bool("keepdim"), a.Dims("dim")...) },
 	"count_nonzero count_nonzero.dim_IntList": func(x *tensor, dims ...int) *tensor {
 		return x.GtScalar().Sum(false, dims...)
 	},
 	"cummax cummin":              (*tensor).CumMax,
-	"any":                        func(x *tensor) *tensor { return x.Any(false) },
 	"logsumexp":                  withTrailingArgs((*tensor).LogSumExp, "keepdim", "dim"),
 	"linalg_matrix_norm.str_ord": matrixNorm,
 	"linalg_vector_norm": func(a *Args) *tensor {

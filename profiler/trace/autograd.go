@@ -297,19 +297,12 @@ func (b *Gradients) SetAll(xs ...*Tensor) {
 func SavedBytes(xs ...*Tensor) []int64 {
 	var sizes []int64
 	seen, visited := map[*storage]bool{}, map[*Node]bool{}
-	var stack []*Node
-	push := func(n *Node) {
-		if n != nil && !visited[n] {
-			visited[n] = true
-			stack = append(stack, n)
+	var visit func(n *Node)
+	visit = func(n *Node) {
+		if n == nil || visited[n] {
+			return
 		}
-	}
-	for _, x := range xs {
-		push(x.node)
-	}
-	for len(stack) > 0 {
-		n := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
+		visited[n] = true
 		for i := range n.numSaved() {
 			s := n.saved(i)
 			if s.x != nil && !seen[s.x.store] {
@@ -318,8 +311,11 @@ func SavedBytes(xs ...*Tensor) []int64 {
 			}
 		}
 		for _, e := range n.next() {
-			push(e.node)
+			visit(e.node)
 		}
+	}
+	for _, x := range xs {
+		visit(x.node)
 	}
 	slices.Sort(sizes)
 	return sizes

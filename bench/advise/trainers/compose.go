@@ -26,16 +26,14 @@ var caseFlagFacts = []string{
 // The model settings (--set) that a configuration may request: how attention is computed, and how weights are laid out.
 // flashAttention is for models whose attention is eager by default, eager for the others, flex for models that support
 // flex_attention. linearized stores experts as lists of linear layers. repeated repeats keys and values for all heads
-// that share them. separate splits projections that the model joins in one. tuneModules has torchtune's norms and
-// rotary tables. flat puts all sequences of a batch in one
-// row. loaded moves the model to the device in from_pretrained.
+// that share them. tuneModules has torchtune's norms, projections and rotary tables. flat puts all sequences of a batch
+// in one row. loaded moves the model to the device in from_pretrained.
 const (
 	flashAttention = "flash"
 	eagerAttention = "eager"
 	flexAttention  = "flex"
 	linearized     = "linearized-experts"
 	repeated       = "repeated-heads"
-	separate       = "separate-projections"
 	tuneModules    = "torchtune-modules"
 	flat           = "flat"
 	loaded         = models.DeviceMapSetting
@@ -43,7 +41,7 @@ const (
 
 // IsProjectSetting reports whether only some models have a setting. It is left out for models that lack it.
 func IsProjectSetting(setting string) bool {
-	return slices.Contains([]string{flashAttention, flat, linearized, loaded, repeated, separate, tuneModules}, setting)
+	return slices.Contains([]string{flashAttention, flat, linearized, loaded, repeated, tuneModules}, setting)
 }
 
 // settingFacts are the facts that set a model setting (--set), with the setting's name.
@@ -56,7 +54,6 @@ var settingFacts = []struct{ fact, setting string }{
 	{"fused-loss", "fused-loss"},
 	{"kept-scores", "kept-scores"},
 	{repeated, repeated},
-	{separate, separate},
 	{tuneModules, tuneModules},
 	{"plain-loss", "plain-loss"},
 	{"fp32-embeddings", "fp32-embeddings"},

@@ -320,7 +320,7 @@ dataset: {packed: True}
 			set = append(set, s.Value)
 		}
 	}
-	require.Equal(t, []string{"repeated-heads=1", "separate-projections=1", "torchtune-modules=2"}, set)
+	require.Equal(t, []string{"repeated-heads=1", "torchtune-modules=2"}, set)
 }
 
 func TestResultsThatAreKeptAreNamed(t *testing.T) {

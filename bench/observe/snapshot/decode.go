@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/internal/pickle"
 )
@@ -187,10 +188,7 @@ func (d *decoder) snapshot(v any) *Snapshot {
 
 // checkOverlap returns an error if two segments of a device overlap.
 func (d *decoder) checkOverlap(segments []Segment) {
-	order := make([]int, len(segments))
-	for i := range order {
-		order[i] = i
-	}
+	order := lists.Ascending(len(segments))
 	slices.SortFunc(order, func(a, b int) int {
 		x, y := &segments[a], &segments[b]
 		return cmp.Or(cmp.Compare(x.Device, y.Device), cmp.Compare(x.Address, y.Address), cmp.Compare(a, b))

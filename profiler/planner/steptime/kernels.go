@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -256,11 +257,7 @@ const maxSplitK = 32
 // Seconds returns the expected time of every op of a program on a GPU, excluding its launch.
 func (k Kernels) Seconds(p *program.Program, gpu device.GPU) []float64 {
 	b := k.limitsFor(&gpu)
-	out := make([]float64, len(p.Ops))
-	for i := range p.Ops {
-		out[i] = b.seconds(p, &p.Ops[i], p.MovedBytes(&p.Ops[i]))
-	}
-	return out
+	return lists.Make(len(p.Ops), func(i int) float64 { return b.seconds(p, &p.Ops[i], p.MovedBytes(&p.Ops[i])) })
 }
 
 // Set replaces the value in the row with a parameter, GPUs and arithmetic, and reports whether there is such a row.
