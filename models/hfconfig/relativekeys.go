@@ -36,7 +36,7 @@ func layoutSettings(c llama.Config) []models.Setting {
 			"of the query, as torchtune does, 0 if attention shares them"))
 	}
 	all = append(all, models.Setting{Name: models.TuneSetting, Max: 2, Usage: "1 if norms, projections and " +
-		"the table of rotary angles are torchtune's, 2 if each layer has such a table, 0 if they are those of transformers"})
+		"the table of rotary angles are torchtune's, 2 if each layer has such a table, 0 if they are as in transformers"})
 	all = append(all, models.SwitchSetting(models.EarlySetting, 0, "1 if layers in 4 bits unpack to fp16 first and "+
 		"keep their inputs, as in bitsandbytes 0.42, 0 if they are today's"))
 	all = append(all, models.Setting{Name: models.DeviceMapSetting, Max: 2, Usage: "1 if from_pretrained brings the " +
