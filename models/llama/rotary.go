@@ -19,10 +19,9 @@ func (c *Config) rotarySize() int64 {
 // rotary is LlamaRotaryEmbedding, for one or several kinds of layers.
 type rotary struct {
 	nn.Module
-	Kinds                []*hf.Frequencies `torch:""`
-	CosCached, SinCached *nn.Buffer
-	Cache                *nn.Buffer
-	r                    Rotary
+	Kinds                       []*hf.Frequencies `torch:""`
+	CosCached, SinCached, Cache *nn.Buffer
+	r                           Rotary
 }
 
 func newRotary(c *Config) *rotary {
