@@ -60,7 +60,7 @@ func parseReleases(ctx context.Context, value string) (parsedStack, error) {
 }
 
 func listedReleases(list string) (parsedStack, error) {
-	r := parsedStack{}
+	var r parsedStack
 	var rest []string
 	for pair := range strings.SplitSeq(list, ",") {
 		name, release, _ := strings.Cut(strings.TrimSpace(pair), "=")

@@ -20,7 +20,7 @@ func TestPlansOfTorchtunesFilesAreWhatItsRecipesNeed(t *testing.T) {
 	for _, s := range steps {
 		file, config := s.write(t, "config.json")
 		planned := allocatedOfPlan(t, []string{
-			"plan", file, "--model", "hf:" + config, "--gpu", "a100-40", "--torch", s.Stack["torch"], "--format", "json",
+			"plan", file, "--model", "hf:" + config, "--gpu", "a100-40", "--torch", s.Stack["torch"], "--format=json",
 		})
 		off := 0.016
 		if strings.Contains(s.Text, "enable_activation_offloading: True") {

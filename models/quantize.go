@@ -75,7 +75,7 @@ const (
 	TuneSetting = "torchtune-modules"
 )
 
-// RequiresInputGrads reports whether checkpointing makes input embeddings require gradients, as in transformers and peft.
+// RequiresInputGrads reports whether checkpointing makes input embeddings require gradients, as transformers does.
 func (c *Case) RequiresInputGrads() bool { return c.Checkpointing && c.Settings[TuneSetting] == 0 }
 
 // LoadsOnGPU reports whether from_pretrained itself moves the model to the GPU, as it does if bitsandbytes

@@ -28,8 +28,7 @@ func (f *Folder) Results(each func(b GPUTasks, r Result) error) error {
 		set, err := f.shards(b)
 		switch {
 		case err == nil && set == nil:
-			all := lists.Ascending(b.Tasks)
-			err = &shard.IncompleteError{Dir: f.Path(b), ShardCount: b.Tasks, Missing: all}
+			err = &shard.IncompleteError{Dir: f.Path(b), ShardCount: b.Tasks, Missing: lists.Ascending(b.Tasks)}
 		case err == nil:
 			err = set.Incomplete()
 		}

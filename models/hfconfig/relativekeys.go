@@ -25,7 +25,6 @@ func readDots1(r *reader, c *llama.Config) {
 	r.readWindows(c, 4096, func(i int64) bool { return c.Window > 0 && i >= from })
 }
 
-// repeatedSetting is the setting of decoders that repeat keys and values, as torchtune's do.
 const repeatedSetting = "repeated-heads"
 
 // layoutSettings returns the settings among the above that affect a configuration.
@@ -36,7 +35,7 @@ func layoutSettings(c llama.Config) []models.Setting {
 			"of the query, as torchtune does, 0 if attention shares them"))
 	}
 	all = append(all, models.Setting{Name: models.TuneSetting, Max: 2, Usage: "1 if norms, projections and " +
-		"the table of rotary angles are torchtune's, 2 if each layer has such a table, 0 if they are as in transformers"})
+		"the table of rotary angles are torchtune's, 2 if each layer has such a table, 0 if as in transformers"})
 	all = append(all, models.SwitchSetting(models.EarlySetting, 0, "1 if layers in 4 bits unpack to fp16 first and "+
 		"keep their inputs, as in bitsandbytes 0.42, 0 if they are today's"))
 	all = append(all, models.Setting{Name: models.DeviceMapSetting, Max: 2, Usage: "1 if from_pretrained brings the " +
@@ -48,8 +47,8 @@ func layoutSettings(c llama.Config) []models.Setting {
 	return all
 }
 
-// withTuneModules returns the configuration with torchtune's norms, projections and rotary tables. Qwen2RotaryPositionalEmbeddings and
-// Phi3RotaryPositionalEmbeddings hold each angle's cosine and sine twice.
+// withTuneModules returns the configuration with torchtune's norms, projections and rotary tables, in which the classes
+// for Qwen2 and Phi-3 (Qwen2RotaryPositionalEmbeddings) hold each cosine and sine twice.
 func withTuneModules(c llama.Config, tables int64) llama.Config {
 	if c.Norm == llama.RMSNorm {
 		c.Norm = llama.TuneNorm
@@ -68,7 +67,6 @@ func withTuneModules(c llama.Config, tables int64) llama.Config {
 	return c
 }
 
-// addLayoutSettings adds the settings above that affect a configuration.
 func (a *architecture) addLayoutSettings(c llama.Config) {
 	a.settings = append(a.settings, layoutSettings(c)...)
 	a.only[models.PackedHeadSetting] = []string{causalLM}

@@ -98,8 +98,8 @@ type Scaling struct {
 	EmbedScale Scale
 	// ResidualScaled scales the results of attention and feed-forward layers.
 	ResidualScaled bool
-	// ScoreCap caps the logits by tanh (final_logit_softcapping). ScoreScaled multiplies them by a number. StateCap caps
-	// the hidden states of the last norm instead, as torchtune's Gemma2FinalNorm does.
+	// ScoreCap caps the logits by tanh (final_logit_softcapping), StateCap instead the last norm's hidden states, as
+	// torchtune's Gemma2FinalNorm does. ScoreScaled multiplies the logits by a number.
 	ScoreCap, ScoreScaled, StateCap bool
 	// QueryScaled scales queries by their positions, as Ministral 3 does.
 	QueryScaled bool

@@ -49,7 +49,9 @@ var reductionOperators = operatorFamily{
 		v, _ := x.Sort(0)
 		return v
 	},
-	"frobenius_norm.dim linalg_norm": func(a *Args) *tensor { return a.first(0).Norm(2, a.Bool("keepdim"), a.Dims("dim")...) },
+	"frobenius_norm.dim linalg_norm": func(a *Args) *tensor {
+		return a.first(0).Norm(2, a.Bool("keepdim"), a.Dims("dim")...)
+	},
 	"count_nonzero count_nonzero.dim_IntList": func(x *tensor, dims ...int) *tensor {
 		return x.GtScalar().Sum(false, dims...)
 	},

@@ -320,7 +320,7 @@ class RunOptions(TypedDict, total=False):
     """Simulate the GPU that a YAML file describes (see vprof help gpu-spec)."""
 
     gpus: int
-    """Simulate a job of this number of GPUs, one process (rank) on each; see --rank."""
+    """Simulate a job on this number of GPUs, a process (rank) on each; see --rank."""
 
     inductor_cache: Values
     """Folder in which torch.compile caches code and tuning; none starts without a cache, as on a new machine
