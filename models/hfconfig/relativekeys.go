@@ -53,8 +53,7 @@ func withTuneModules(c llama.Config, tables int64) llama.Config {
 	if c.Norm == llama.RMSNorm {
 		c.Norm = llama.TuneNorm
 	}
-	c.StateCap, c.ScoreCap = c.ScoreCap, false
-	c.Rotary.TuneTables = c.Rotary.Tables
+	c.StateCap, c.ScoreCap, c.Rotary.TuneTables = c.ScoreCap, false, c.Rotary.Tables
 	if c.QKVBias || c.QKV == llama.OneProjection {
 		c.Rotary.TuneTables *= 2
 	}
