@@ -91,8 +91,8 @@ func TestReadSaysWhatIsWrongWithAJob(t *testing.T) {
 		{`"fp16"`, `"fp8"`, `there is no precision "fp8"`},
 		{`"target":{`, `"target":{"device":"cuda:0",`, "either a device or a GPU"},
 		{"[2]", "[]", "no batch size is named"},
-		{"[2]", "[0]", "0 is not a batch size"},
-		{"[2]", "[4611686018427387904]", "job: 4611686018427387904 is above the largest batch size, 1048576"},
+		{"[2]", "[0]", "batch size 0: need at least 1"},
+		{"[2]", "[4611686018427387904]", "job: batch size 4611686018427387904 is above the largest that vprof accepts, 1048576"},
 		{`"batches"`, `"sizes"`, `unknown field "sizes"`},
 		{`"stage"`, `"config_sha256":"00","stage"`, "does not match the case's config_hash"},
 	} {

@@ -45,7 +45,7 @@ func TestDamagedFineTuningRecordsAreExplained(t *testing.T) {
 		`steps.jsonl:1: checkpointing: 3 is neither false nor the name of a kind`:                                                                      {"checkpointing", 3},
 		`steps.jsonl:1: checkpointing: there is no checkpointing "yes"; use non-reentrant, reentrant, reentrant-trained, every=N or selective=mm,sdpa`: {"checkpointing", "yes"},
 		`steps.jsonl:1: by_step: missing`:                                                                                                              {"by_step", []int{}},
-		`steps.jsonl:1: batch: 0 is not a batch size`:                                                                                                  {"batch", 0},
+		`steps.jsonl:1: batch: batch size 0: need at least 1`:                                                                                          {"batch", 0},
 	} {
 		record := map[string]any{}
 		require.NoError(t, json.Unmarshal([]byte(fineTuneLine), &record))

@@ -116,10 +116,10 @@ func TestDamageIsNamedByFileLineAndField(t *testing.T) {
 			swap(`"batch":4`, `"batch":4,"step_ms":"fast"`),
 			"toy.jsonl:2: step_ms: want a number, found a JSON string",
 		},
-		"batch zero": {swap(`"batch":4`, `"batch":0`), "toy.jsonl:2: batch: 0 is not a batch size"},
+		"batch zero": {swap(`"batch":4`, `"batch":0`), "toy.jsonl:2: batch: batch size 0: need at least 1"},
 		"batch too large": {
 			swap(`"batch":4`, `"batch":4611686018427387904`),
-			"toy.jsonl:2: batch: 4611686018427387904 is above the largest batch size, 1048576",
+			"toy.jsonl:2: batch: batch size 4611686018427387904 is above the largest that vprof accepts, 1048576",
 		},
 		"no time of a step": {
 			swap(`"status"`, `"step_ms":0,"status"`),
@@ -141,11 +141,11 @@ func TestDamageIsNamedByFileLineAndField(t *testing.T) {
 		"error unsaid":   {swap(`"ok"`, `"error"`), "toy.jsonl:2: error: missing"},
 		"accumulate zero": {
 			swap(`"accumulate":1`, `"accumulate":0`),
-			"toy.jsonl:2: accumulate: 0 micro-batches: need 1 or more",
+			"toy.jsonl:2: accumulate: 0 accumulation steps (micro-batches): need at least 1",
 		},
 		"accumulate large": {
 			swap(`"accumulate":1`, `"accumulate":4611686018427387904`),
-			"toy.jsonl:2: accumulate: 4611686018427387904 micro-batches are too many",
+			"toy.jsonl:2: accumulate: 4611686018427387904 accumulation steps (micro-batches) are too many",
 		},
 		"negative bytes": {swap(`"gpu"`, `"batch_bytes":-1,"gpu"`), "toy.jsonl:2: batch_bytes: negative: -1"},
 		"foreign env": {

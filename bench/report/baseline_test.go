@@ -35,9 +35,9 @@ func TestBaselineThatCouldHideGrowthIsRefused(t *testing.T) {
 	for want, change := range map[string]func(s *Smoke){
 		"schema":                                        func(s *Smoke) { s.Schema = Schema },
 		"no model":                                      func(s *Smoke) { s.Case.Model = "" },
-		"0 is not a batch size":                         func(s *Smoke) { s.Batch = 0 },
-		"above the largest batch":                       func(s *Smoke) { s.Batch = 1 << 62 },
-		"micro-batches are too many":                    func(s *Smoke) { s.Case.Accumulate = 1 << 62 },
+		"batch size 0: need at least 1":                 func(s *Smoke) { s.Batch = 0 },
+		"above the largest that vprof accepts":          func(s *Smoke) { s.Batch = 1 << 62 },
+		"are too many to record":                        func(s *Smoke) { s.Case.Accumulate = 1 << 62 },
 		"no GPU":                                        func(s *Smoke) { s.Limit = 2000 },
 		"none of the checks decides the verdict":        func(s *Smoke) { s.Checks = nil },
 		"decides the verdict":                           func(s *Smoke) { s.Checks = s.Checks[:1]; s.Checks[0].NotInVerdict = true },

@@ -39,19 +39,19 @@ func TestReadSaysWhatIsWrongWithAFile(t *testing.T) {
 		{`{"schema":"vprof.report/v1","kind":"plan"}`, "names no model"},
 		{
 			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":0}]}`,
-			"0 is not a batch size",
+			"batch size 0: need at least 1",
 		},
 		{
 			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":4611686018427387904}]}`,
-			"4611686018427387904 is above the largest batch size, 1048576",
+			"batch size 4611686018427387904 is above the largest that vprof accepts, 1048576",
 		},
 		{
 			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m","accumulate":4611686018427387904}}`,
-			"4611686018427387904 micro-batches are too many",
+			"4611686018427387904 accumulation steps (micro-batches) are too many",
 		},
 		{
 			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m","accumulate":-1}}`,
-			"-1 micro-batches: need 1 or more",
+			"-1 accumulation steps (micro-batches): need at least 1",
 		},
 		{
 			`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":8,"device":"x"}]}`,
@@ -120,8 +120,8 @@ func TestReadChecksWhatTheFormatPromises(t *testing.T) {
 		"the run: a step time of 3 s must lie between its least and most, 4 s and 5 s": func(r map[string]any) {
 			at(r, "points", 0, "run")["step"] = map[string]any{"seconds": 3, "least_seconds": 4, "most_seconds": 5}
 		},
-		"less than the 104857600 bytes of its CUDA context": func(r map[string]any) { at(r, "devices", 0)["memory_bytes"] = 1 },
-		"-1 micro-batches: need 1 or more":                  func(r map[string]any) { at(r, "case")["accumulate"] = -1 },
+		"less than the 104857600 bytes of its CUDA context":      func(r map[string]any) { at(r, "devices", 0)["memory_bytes"] = 1 },
+		"-1 accumulation steps (micro-batches): need at least 1": func(r map[string]any) { at(r, "case")["accumulate"] = -1 },
 	} {
 		text := b.String()
 		if change == nil {

@@ -108,13 +108,15 @@ def explain(error, trace, otherwise=None):
     if said[0].startswith(("Caught ", "-- Process ")) or type(error).__name__ == "LocalEntryNotFoundError":
         return  # the process that raised the error, or the look-up of the hub's file, has explained it
     text, library = said[0], library_of(error, trace, said[0])
+    obj = getattr(error, "obj", None)
+    of = obj if isinstance(obj, type) else type(obj)
     if isinstance(error, FileNotFoundError):
         wanted("%s, which is absent" % (name or "a file (%s)" % text), CLASSES % owner if owner else "put it there", where)
     elif isinstance(error, ModuleNotFoundError) and error.name:
         refused = error.name.split(".")[0] in kernels.REFUSED
         wanted("the package %s, which is not installed" % error.name, "install it" + " (vprof has placeholders of flash-attn, xformers and causal-conv1d alone)" * refused, where)
-    elif isinstance(error, AttributeError) and hasattr(getattr(error, "obj", None), "vprof_path"):  # of a base in an absent package
-        wanted("the package %s, which is not installed" % error.obj.vprof_path.split(".")[0], "install it", where)
+    elif isinstance(error, AttributeError) and hasattr(of, "vprof_path"):
+        wanted("the package %s, which is not installed" % of.vprof_path.split(".")[0], "install it", where)  # a base class
     elif isinstance(error, ImportError) and "cannot import name" in text:
         wanted("another release of %s (%s)" % ((error.name or "a package").split(".")[0], text.partition(" (")[0]), "install the one that the repository requires", where)
     elif any(f.filename.endswith("hf_argparser.py") for f in traceback.extract_tb(trace)):
