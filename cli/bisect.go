@@ -216,7 +216,6 @@ func (o *bisectOptions) printProgress(format string, args ...any) {
 	printable.Fprintf(o.run.app.stderr, "vprof: "+format+"\n", args...)
 }
 
-// finish writes the result.
 func (o *bisectOptions) finish(ctx context.Context, f *bisect.CauseFinder, causes []bisect.Cause) error {
 	b := &report.Bisection{
 		Schema: report.BisectionSchema, Tool: vprofTool(), Command: o.run.command.Args, GPU: o.run.command.GPU.Name,

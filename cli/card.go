@@ -95,25 +95,9 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 	}
 	began := time.Now()
 	var reason error // of the first command
-	for _, command := range found {
-		if err := os.Chdir(filepath.Join(root, command.Dir)); err != nil {
-			return err
-		}
+	for i, command := range found {
 		c := &card.Card{Command: command, GPU: gpu.Name}
-		within, end := context.WithCancel(ctx)
-		late := time.AfterFunc(time.Until(began.Add(2*tryTime)), end)
-		if reason == nil {
-			late.Stop() // the first command has all of the time
-		}
-		progress := &eventPrinter{to: o.app.stderr}
-		of.OnEvent = func(e script.Event) {
-			progress.print(e)
-			if e.Name == "step" {
-				late.Stop()
-			}
-		}
-		err := o.run(within, c, of, began.Add(o.limit))
-		end()
+		err := o.runIn(ctx, filepath.Join(root, command.Dir), c, of, began, i == 0)
 		if err == nil && c.SmallestNeed() != nil {
 			return o.write(c)
 		}
@@ -126,6 +110,29 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 		}
 	}
 	return reason
+}
+
+// runIn runs a card's command in a folder. A command after the first ends if it has no step soon enough.
+func (o *cardOptions) runIn(
+	ctx context.Context, folder string, c *card.Card, of script.Command, began time.Time, isFirst bool,
+) error {
+	within, end := context.WithCancel(ctx)
+	defer end()
+	late := time.AfterFunc(time.Until(began.Add(2*tryTime)), end)
+	if isFirst {
+		late.Stop()
+	}
+	progress := &eventPrinter{to: o.app.stderr}
+	of.OnEvent = func(e script.Event) {
+		progress.print(e)
+		if e.Name == "step" {
+			late.Stop()
+		}
+	}
+	if err := os.Chdir(folder); err != nil {
+		return err
+	}
+	return o.run(within, c, of, began.Add(o.limit))
 }
 
 // run runs the settings of a card's command, and keeps the card after each.

@@ -22,7 +22,8 @@ func (o *fitOptions) checkBatches() error {
 	if o.effectiveBatch < 0 || o.maxBatch < 1 {
 		return usagef("--target-effective-batch and --max-batch: need 1 or more samples")
 	}
-	if o.batch < 1 && o.c.flags.Changed("batch") || o.batch > models.MaxBatch || o.multiple < 1 || o.multiple > models.MaxBatch {
+	isZero := o.batch < 1 && o.c.flags.Changed("batch")
+	if isZero || o.multiple < 1 || max(o.batch, o.multiple) > models.MaxBatch {
 		return usagef("--batch and --batch-multiple: need 1 to %d samples", models.MaxBatch)
 	}
 	if o.batch > 0 && (o.effectiveBatch > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {

@@ -78,7 +78,7 @@ func (o *runOptions) register(cmd *cobra.Command) {
 		"`share` of activations that torch.compile keeps for backward, from 0 to 1 (default: the script's)")
 	f.StringVar(&o.command.InductorCache, "inductor-cache", "", "`folder` in which torch.compile caches code and "+
 		"tuning; none starts without a cache, as on a new machine (default: a cache that vprof keeps per GPU)")
-	f.IntVar(&o.command.GPUs, "gpus", 1, "simulate a job on this `number` of GPUs, a process (rank) on each; see --rank")
+	f.IntVar(&o.command.GPUs, "gpus", 1, "simulate a job on this `number` of GPUs, a process (rank) each; see --rank")
 	f.StringVar(&o.rank, "rank", "0", "with --gpus, `number` of the rank to run, from 0, or all, one after the other")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
 	o.without.register(cmd)

@@ -33,7 +33,6 @@ func readFiles(a *app, paths []string) ([]runFile, error) {
 	return files, nil
 }
 
-// readRuns reads the reports of files; see [runsIn].
 func readRuns(ctx context.Context, a *app, paths []string) ([]*report.Report, error) {
 	files, err := readFiles(a, paths)
 	if err != nil {

@@ -48,7 +48,7 @@ var fields = []Field{
 	},
 	{
 		Name: "loss", JSON: "loss", Group: GroupWhat,
-		Usage: "`loss` of a .pt2 model: {values}; output is the model's own loss (default: output, or else cross-entropy)",
+		Usage: "`loss` of a .pt2 model: {values}; output is the model's own loss (default: output, else cross-entropy)",
 		codec: codec{parseLoss, func(c *Case) string { return c.Loss }}, phrase: addPrefix("loss "),
 	},
 	{

@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// An Agreement compares the device bytes and the largest batch of a sweep on a GPU with the estimates.
+// EstimateAgreement compares the device bytes and the largest batch of a sweep on a GPU with the estimates.
 type EstimateAgreement struct {
 	// Tolerance is the largest difference that counts as none, relative to the measurement.
 	Tolerance float64 `json:"tolerance"`

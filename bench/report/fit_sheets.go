@@ -270,7 +270,6 @@ func (f *Fit) parallelNotes() []string {
 	return notes
 }
 
-// epochSentences returns the results of the replayed epochs.
 func (f *Fit) epochSentences() []string {
 	var notes []string
 	for _, c := range f.Choices {

@@ -131,7 +131,6 @@ func connectionError(endpoint string, err error) error {
 	return fmt.Errorf("cannot reach %s: %w", endpoint, err)
 }
 
-// statusError explains the status of an answer.
 func statusError(name string, status int) error {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:

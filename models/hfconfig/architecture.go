@@ -108,7 +108,6 @@ func (a *architecture) supportedOptions() models.MemoryOptionSupport {
 	return l
 }
 
-// addNote adds a note to every result.
 func (a *architecture) addNote(note string) {
 	a.notes = append(a.notes, note)
 	a.addCaveat(func(models.Case) []string { return []string{note} })

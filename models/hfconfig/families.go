@@ -22,7 +22,6 @@ type family struct {
 	read    func(*reader) architecture
 }
 
-// familyOf returns the family of a model_type.
 func familyOf(kind string) (f family, ok bool) {
 	if f, ok = smallFamilies()[kind]; ok {
 		return f, true

@@ -34,7 +34,6 @@ type reader struct {
 	grids bool
 }
 
-// newReader returns a reader of a JSON object.
 func newReader(file string, data []byte) (*reader, error) {
 	r := &reader{file: file, used: map[string]json.RawMessage{}}
 	var syntax *json.SyntaxError

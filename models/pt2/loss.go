@@ -106,7 +106,7 @@ func checkLoss(name string, r export.Result) error {
 		return fmt.Errorf("the output has type %s, which has no gradients; choose another output with --loss LOSS:NAME",
 			d.Torch())
 	case name == Output && r.Dims != 0:
-		return fmt.Errorf("the loss has %d dimensions, but a scalar is needed; name another loss with --loss, such as sum",
+		return fmt.Errorf("the loss has %d dimensions, and a scalar is needed; name another with --loss, such as sum",
 			r.Dims)
 	case (name == CrossEntropy || name == TokenCrossEntropy) && r.Dims < 2:
 		return fmt.Errorf("cross entropy needs an output with two dimensions, the batch and the classes, and this "+

@@ -99,7 +99,7 @@ func TestCasesThatCannotBeAreRefused(t *testing.T) {
 		want  string
 	}{
 		{"timm-resnet18", models.Case{Loss: "hinge"}, `no loss "hinge"; use one of cross-entropy, token-cross-entropy, mse, bce, l1, sum, output`},
-		{"timm-resnet18", models.Case{Loss: "output"}, "loss: the loss has 2 dimensions, but a scalar is needed; name another loss with --loss, such as sum"},
+		{"timm-resnet18", models.Case{Loss: "output"}, "loss: the loss has 2 dimensions, and a scalar is needed; name another with --loss, such as sum"},
 		{"hf-gpt2", models.Case{Loss: "cross-entropy"}, "loss: cross entropy needs an output with two dimensions, the batch and the classes, and this one has 0; choose another loss or output with --loss LOSS:NAME"},
 		{"hf-gpt2", models.Case{Output: "hidden", Loss: "sum"}, `no output "hidden"; its outputs are loss, logits`},
 		{"timm-resnet18", models.Case{Batch: 70000}, "exported for batches from 2 to 65536"},

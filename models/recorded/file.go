@@ -138,7 +138,7 @@ func (f *File) Add(h Header, r *Recording) error {
 func (h *Header) check() (key string, err error) {
 	switch {
 	case h.Schema != Schema:
-		return "schema", errors.New("need " + Schema + ", the format that this vprof reads; record again with vprof run")
+		return "schema", errors.New("need " + Schema + ", the format that this vprof reads; record it again")
 	case h.Name == "":
 		return "name", errors.New("the name of the model or command is empty; record again with vprof run")
 	case h.Allocated < 0 || h.Reserved < h.Allocated:

@@ -147,8 +147,8 @@ const first = head + `"program":{"Phases":[{"Step":0,"Name":"forward"}],"Sites":
 func TestBadFilesSayWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              "run.vprof: the file ends in the middle; copy it again, or record again",
-		"{}":                            "run.vprof: schema: need vprof.program/v1, the format that this vprof reads; record again with vprof run",
-		`{"schema":"vprof.program/v2"}`: "run.vprof: schema: need vprof.program/v1, the format that this vprof reads; record again with vprof run",
+		"{}":                            "run.vprof: schema: need vprof.program/v1, the format that this vprof reads; record it again",
+		`{"schema":"vprof.program/v2"}`: "run.vprof: schema: need vprof.program/v1, the format that this vprof reads; record it again",
 		`{"schema":"vprof.program/v1","torch":"2.15"}`:                                ": name: the name of the model or command is empty; record again with vprof run",
 		`{"schema":"vprof.program/v1","name":"a","torch":"what"}`:                     "torch: ",
 		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","alloc_conf":"what"}`: "alloc_conf: ",

@@ -90,7 +90,7 @@ func (v *validator) launch(op uint32) error {
 		return fmt.Errorf("operator call %d is on the unknown stream %d", op, o.Stream)
 	}
 	if int(o.ProductIndex) > len(v.p.Products) {
-		return fmt.Errorf("operator call %d refers to matrix product %d, and there are %d", op, o.ProductIndex, len(v.p.Products))
+		return fmt.Errorf("operator call %d refers to matrix product %d of %d", op, o.ProductIndex, len(v.p.Products))
 	}
 	for _, span := range []Span{o.Reads, o.Writes} {
 		if span.From > span.To || int(span.To) > len(v.p.Operands) {
@@ -102,7 +102,7 @@ func (v *validator) launch(op uint32) error {
 				return fmt.Errorf("operator call %d: %w", op, err)
 			}
 			if size := v.p.Buffers[x.Buffer].Bytes; x.Bytes < 0 || x.Bytes > size {
-				return fmt.Errorf("operator call %d uses %d bytes of buffer %d, which has %d", op, x.Bytes, x.Buffer, size)
+				return fmt.Errorf("operator call %d uses %d bytes of %d of buffer %d", op, x.Bytes, size, x.Buffer)
 			}
 		}
 	}

@@ -61,7 +61,7 @@ func TestUnsoundProgramIsNamed(t *testing.T) {
 		{"no bytes", func(p *Program) { p.Buffers[0].Bytes = 0 }, "buffer 0 has 0 bytes"},
 		{"no such class", func(p *Program) { p.Buffers[0].Class = NumClasses }, "unknown class"},
 		{"no such site", func(p *Program) { p.Buffers[0].Site = 3 }, "unknown line of code (site) 3; record it again"},
-		{"no such product", func(p *Program) { p.Ops[0].ProductIndex = 1 }, "the recording is damaged at instruction 2: operator call 0 refers to matrix product 1, and there are 0; record it again"},
+		{"no such product", func(p *Program) { p.Ops[0].ProductIndex = 1 }, "the recording is damaged at instruction 2: operator call 0 refers to matrix product 1 of 0; record it again"},
 		{"no such operand", func(p *Program) { p.Ops[0].Writes.To = 3 }, "operands 1 to 3, and there are 2; record it again"},
 		{
 			"no such stream of a buffer", func(p *Program) { p.Buffers[0].Stream = 1 },
@@ -89,7 +89,7 @@ func TestUnsoundProgramIsNamed(t *testing.T) {
 		}, "the recording is damaged at instruction 1: wait 0 is on the unknown stream 2; record it again"},
 		{"more than it has", func(p *Program) {
 			p.Operands[1].Bytes = 17
-		}, "the recording is damaged at instruction 2: operator call 0 uses 17 bytes of buffer 1, which has 16; record it again"},
+		}, "the recording is damaged at instruction 2: operator call 0 uses 17 bytes of 16 of buffer 1; record it again"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -92,7 +92,7 @@ func CutSteps(p *program.Program, microBatches int) (*ReplayableSteps, error) {
 
 // ErrStepsDiffer reports that the last step of a recording does not end with the buffers that it began with, so that it
 // cannot represent further steps. A recording of more steps may be steady.
-var ErrStepsDiffer = errors.New("the last recorded step does not end with the buffers with which it began; record more steps")
+var ErrStepsDiffer = errors.New("the last recorded step does not end with the buffers it began with; record more steps")
 
 // areEqual reports whether the last step, which represents all later ones, leaves as many buffers of each class.
 func (s *ReplayableSteps) areEqual() bool {

@@ -85,7 +85,7 @@ class CaseOptions(TypedDict, total=False):
 
     loss: Values
     """Loss of a .pt2 model: cross-entropy, token-cross-entropy, mse, bce, l1, sum, output; output is the model's
-    own loss (default: output, or else cross-entropy)."""
+    own loss (default: output, else cross-entropy)."""
 
     model: Values
     """Model to train: a name (see vprof models), hf:Qwen/Qwen3-8B or hf:config.json for transformers, model.pt2 of
@@ -320,7 +320,7 @@ class RunOptions(TypedDict, total=False):
     """Simulate the GPU that a YAML file describes (see vprof help gpu-spec)."""
 
     gpus: int
-    """Simulate a job on this number of GPUs, a process (rank) on each; see --rank."""
+    """Simulate a job on this number of GPUs, a process (rank) each; see --rank."""
 
     inductor_cache: Values
     """Folder in which torch.compile caches code and tuning; none starts without a cache, as on a new machine

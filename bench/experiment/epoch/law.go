@@ -182,7 +182,6 @@ func (l *Distribution) quantile(share float64) float64 {
 	return a.Length + (share-a.Share)/(b.Share-a.Share)*(b.Length-a.Length)
 }
 
-// drawLengths draws the sample lengths of an epoch.
 func (l *Distribution) drawLengths(r *rand.Rand) []int32 {
 	all := make([]int32, l.Samples)
 	for i := range all {

@@ -399,7 +399,6 @@ type plannedPoint struct {
 	refused error
 }
 
-// planBatch estimates a batch size.
 func planBatch(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (p plannedPoint, err error) {
 	j := judge.Default(s, gpu, 0)
 	defer j.FreeRecordings()

@@ -162,7 +162,6 @@ func (t *tracer) settle(v int32) {
 	n.Dies = append(n.Dies, v)
 }
 
-// finish ends all activations.
 func (t *tracer) finish() {
 	for len(t.stack) > 0 {
 		t.leave()
