@@ -157,8 +157,8 @@ func (o *diagnoseOptions) diagnoseFile(ctx context.Context, d *report.Diagnosis,
 		}
 	default:
 		err = input.FileErrorf(name, "nothing to diagnose was found%s; need a log with an OutOfMemoryError or a "+
-			"process killed for memory, a memory snapshot of PyTorch, a result of vprof sweep or run, or a log of vprof "+
-			"monitor or nvidia-smi with its header", report.SchemaNote(name, head))
+			"process killed for memory, a memory snapshot of PyTorch, a result of vprof sweep or run, or a log of "+
+			"vprof monitor or nvidia-smi with its header", report.SchemaNote(name, head))
 	}
 	return err
 }
