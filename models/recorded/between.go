@@ -17,54 +17,62 @@ import (
 const mostUnmatched = 0.05
 
 // AtBatch returns the recording of a precision at a batch size, interpolated from two recordings if there is none. The
-// order of events comes from the first of [File.neighbors], since Inductor's fusions and the order of its kernels
-// depend on sizes. Each allocation is matched with one of the other recording, and its size is interpolated linearly.
+// order of events comes from the recording in which Inductor fuses as at this batch size. If it fuses alike in both, it
+// comes from the one whose order needs less memory at this size: Inductor estimates the peaks of several orders and
+// takes the lowest. Each allocation is matched with one of the other recording, and its size is interpolated linearly.
 func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
+	r, _, err := f.inBothOrders(amp, batch)
+	return r, err
+}
+
+// inBothOrders returns the recording of [File.AtBatch], and other in the event order of the other recording. other is
+// nil if this size was recorded or is not between two recordings, or if both have the same order.
+func (f *File) inBothOrders(amp string, batch int) (r, other *Recording, err error) {
 	if f.last == nil {
 		return f.interpolated(amp, batch)
 	}
 	p := f.last.Load()
 	if p == nil || p.amp != amp || p.batch != batch {
 		p = &cachedRecording{amp: amp, batch: batch}
-		p.Recording, p.err = f.interpolated(amp, batch)
+		p.Recording, p.other, p.err = f.interpolated(amp, batch)
 		f.last.Store(p)
 	}
-	return p.Recording, p.err
+	return p.Recording, p.other, p.err
 }
 
-// cachedRecording is the last result of [File.AtBatch], kept since a plan needs it several times.
+// cachedRecording is the last result of [File.inBothOrders], kept since a plan needs it several times.
 type cachedRecording struct {
 	*Recording
+	other *Recording
 	amp   string
 	batch int
 	err   error
 }
 
-func (f *File) interpolated(amp string, batch int) (*Recording, error) {
+func (f *File) interpolated(amp string, batch int) (r, other *Recording, err error) {
 	near, far, err := f.neighbors(amp, batch)
 	if err != nil || near == far {
-		return near, err
+		return near, nil, err
 	}
 	if f.Steps.Budget > 0 && !slices.Equal(near.steps[1].keptNodes(), far.steps[1].keptNodes()) {
-		return nil, fmt.Errorf("cannot interpolate to batch size %d: with activation_memory_budget, torch.compile "+
-			"keeps different tensors at batch size %d than at %d; record this size, too, with --batch of vprof capture",
-			batch, near.Batch, far.Batch)
+		return nil, nil, fmt.Errorf("cannot interpolate to batch size %d: with activation_memory_budget, "+
+			"torch.compile keeps different tensors at batch size %d than at %d; record this size, too, with --batch "+
+			"of vprof capture", batch, near.Batch, far.Batch)
 	}
-	return near.interpolate(far, batch, f.Steps.Form == Eager)
-}
-
-// interpolatedInFartherOrder returns the recording of [File.AtBatch] in the event order of the farther recording. It is
-// nil if this size was recorded or is not between the two, or if both have the same order.
-func (f *File) interpolatedInFartherOrder(amp string, batch int) *Recording {
-	near, far, err := f.neighbors(amp, batch)
+	eager := f.Steps.Form == Eager
+	r, err = near.interpolate(far, batch, eager)
 	if err != nil || (batch-near.Batch)*(batch-far.Batch) >= 0 || near.steps[1].hasSameEvents(&far.steps[1]) {
-		return nil
+		return r, nil, err
 	}
-	r, err := far.interpolate(near, batch, f.Steps.Form == Eager)
+	other, err = far.interpolate(near, batch, eager)
 	if err != nil {
-		return nil
+		return r, nil, nil
 	}
-	return r
+	alike := !eager && near.fusionDifferences(batch) == far.fusionDifferences(batch)
+	if alike && other.steps[1].peak() < r.steps[1].peak() {
+		r, other = other, r
+	}
+	return r, other, nil
 }
 
 // recordings returns the recordings of a precision in ascending order of batch sizes.

@@ -21,31 +21,41 @@ func TestSizesFollowTheBatch(t *testing.T) {
 	})
 }
 
-// The order of events comes from the nearer recording, and sizes follow from both, whatever the other's order; buffers
-// that one of them alone has stay as they are. Between the two the other order is possible, too.
-func TestOrderOfTheNearer(t *testing.T) {
+// Of the orders of events in two recordings, the one that needs less memory is taken, and sizes follow from both,
+// whatever the other's order; buffers that one of them alone has stay as they are. Between the two the other order is
+// possible, too.
+func TestOrderWithTheLowerPeak(t *testing.T) {
 	last := step(64)
 	far := &last.steps[1]
 	far.Allocations = append(slices.Clone(far.Allocations), Allocation{16, 1})
 	far.Order = []int{0, 1, 2, 3, 4, 5, ^5, ^1, ^4, ^2, ^0}
 	far.Backward = 9
 	f := file(step(4), last)
-	r, err := f.AtBatch("bf16", 10)
-	require.NoError(t, err)
-	require.Equal(t, step(10), r)
-	r, err = f.AtBatch("bf16", 40)
-	require.NoError(t, err)
-	require.Equal(t, far.Order, r.steps[1].Order)
-	require.Equal(t, append(step(40).steps[1].Allocations, Allocation{16, 1}), r.steps[1].Allocations)
-	require.Equal(t, step(40).steps[0], r.steps[0])
-
-	require.Equal(t, r.steps[1].Order, f.interpolatedInFartherOrder("bf16", 10).steps[1].Order)
-	require.Equal(t, step(40), f.interpolatedInFartherOrder("bf16", 40))
-	for _, batch := range []int{2, 4, 64, 100} {
-		require.Nil(t, f.interpolatedInFartherOrder("bf16", batch), "no doubt at %d", batch)
+	for _, batch := range []int{10, 40} {
+		r, other, err := f.inBothOrders("bf16", batch)
+		require.NoError(t, err)
+		require.Equal(t, step(batch), r)
+		require.Equal(t, far.Order, other.steps[1].Order)
+		require.Equal(t, append(step(batch).steps[1].Allocations, Allocation{16, 1}), other.steps[1].Allocations)
+		require.Equal(t, step(batch).steps[0], other.steps[0])
+		require.Less(t, r.steps[1].peak(), other.steps[1].peak())
 	}
-	require.Nil(t, f.interpolatedInFartherOrder("fp16", 10), "nothing is recorded")
-	require.Nil(t, file(step(4), step(64)).interpolatedInFartherOrder("bf16", 10), "one order")
+	orders := func(f *File, batch int) (r, other *Recording) {
+		r, other, err := f.inBothOrders("bf16", batch)
+		require.NoError(t, err)
+		return r, other
+	}
+	for _, batch := range []int{2, 4, 64, 100} {
+		_, other := orders(f, batch)
+		require.Nil(t, other, "no doubt at %d", batch)
+	}
+	_, other := orders(file(step(4), step(64)), 10)
+	require.Nil(t, other, "one order")
+	f.Steps.Form = Eager
+	r, _ := orders(f, 40)
+	require.Equal(t, far.Order, r.steps[1].Order, "nothing reorders eager steps: the nearer recording's")
+	f.Steps.Form = ""
+	var err error
 
 	f.Recordings[0].FusesFrom, f.Recordings[1].FusesFrom = []int{8, 9, 300}, []int{8, 9}
 	for batch, order := range map[int][]int{7: step(4).steps[1].Order, 8: step(4).steps[1].Order, 10: far.Order} {

@@ -87,10 +87,11 @@ func (f *File) withCompiledSteps(m models.Model, usual models.Case, o cudnnanswe
 		return newTrainer(f, r, withLoop(c, own), o), nil
 	}
 	m.Reordered = func(c models.Case) (models.Trainer, error) {
-		if r := f.interpolatedInFartherOrder(string(c.AMP), c.Batch); r != nil {
-			return newTrainer(f, r, withLoop(c, own), o), nil
+		_, r, err := f.inBothOrders(string(c.AMP), c.Batch)
+		if err != nil || r == nil {
+			return nil, nil
 		}
-		return nil, nil
+		return newTrainer(f, r, withLoop(c, own), o), nil
 	}
 	m.Kernels = f.kernels
 	m.Caveat = func(c models.Case) []string {
