@@ -39,9 +39,7 @@ func familyOf(kind string) (f family, ok bool) {
 // smallFamilies returns the families that are not decoders of Llama's or Gemma's kind.
 var smallFamilies = sync.OnceValue(func() map[string]family {
 	return map[string]family{
-		"bert": {
-			heads: headsOf("Bert", maskedLM, classification, tokens), usual: maskedLM, half: true, read: readBERT,
-		},
+		"bert": {heads: headsOf("Bert", maskedLM, classification, tokens), usual: maskedLM, half: true, read: readBERT},
 		"roberta": {
 			heads: headsOf("Roberta", maskedLM, classification, tokens), usual: maskedLM, half: true, read: readRoBERTa,
 		},

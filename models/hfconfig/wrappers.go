@@ -44,11 +44,8 @@ var multimodalTypes = map[string]multimodalType{
 		name: "Gemma3", text: "gemma3_text", tied: true, liger: true, senses: "images",
 		towers: towersGemma3, vision: visionGemma3,
 	},
-	"llava": {name: "Llava", text: "llama", senses: "images", towers: towersLlava, vision: visionLlava},
-	"mllama": {
-		name: "Mllama", text: "mllama_text_model", senses: "images", towers: towersMllama,
-		vision: visionMllama,
-	},
+	"llava":  {name: "Llava", text: "llama", senses: "images", towers: towersLlava, vision: visionLlava},
+	"mllama": {name: "Mllama", text: "mllama_text_model", senses: "images", towers: towersMllama, vision: visionMllama},
 	"qwen2_vl": {
 		name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images",
 		towers: newQwenTower(readQwen2Vision, tower.Qwen2VL), vision: visionQwen(readQwen2Vision),

@@ -162,10 +162,7 @@ type Coefficient struct {
 }
 
 func (r Residual) coefficient(name string) Coefficient {
-	k := Coefficient{
-		Name: name, Value: (r.Low + r.High) / 2, StdErr: (r.High - r.Low) / 2 / z95,
-		Source: r.Source(),
-	}
+	k := Coefficient{Name: name, Value: (r.Low + r.High) / 2, StdErr: (r.High - r.Low) / 2 / z95, Source: r.Source()}
 	return k
 }
 

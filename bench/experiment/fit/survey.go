@@ -228,9 +228,7 @@ func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
 // sampledBatches returns the batch sizes to record, from the smallest GPU's to the largest GPU's.
 func (v *survey) sampledBatches() []int {
 	usual, most := v.search.Model.Default.Batch, v.search.MaxBatch
-	return slices.Compact([]int{
-		min(max(2, usual/4), most), min(max(4, 2*usual), most), min(max(8, 16*usual), most),
-	})
+	return slices.Compact([]int{min(max(2, usual/4), most), min(max(4, 2*usual), most), min(max(8, 16*usual), most)})
 }
 
 // addResult adds the result at a batch size to a curve, with the step times on the timed GPUs.

@@ -42,10 +42,7 @@ func New(gpu device.GPU, taken int64) (*Device, error) {
 	}
 	memory := allocator.NewMemory(gpu.Memory, gpu.Context+taken)
 	memory.Rising = gpu.Rising
-	return &Device{
-		SimulatedMemory: memory, gpu: gpu, takenBytes: taken,
-		now: make([]time.Duration, 1),
-	}, nil
+	return &Device{SimulatedMemory: memory, gpu: gpu, takenBytes: taken, now: make([]time.Duration, 1)}, nil
 }
 
 // Name returns the device's name, for [device.Device].

@@ -42,8 +42,5 @@ func Stubs() map[string][]byte {
 	}
 	// The library's name inside the file has equally many characters in CUDA 12.
 	const older = "libcublasLt.so.12"
-	return map[string][]byte{
-		stubName: library,
-		older:    bytes.ReplaceAll(library, []byte(stubName), []byte(older)),
-	}
+	return map[string][]byte{stubName: library, older: bytes.ReplaceAll(library, []byte(stubName), []byte(older))}
 }
