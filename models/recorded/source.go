@@ -82,8 +82,10 @@ func runModel(f *File, name string) (models.Model, error) {
 		Name: name, Summary: "a recorded run of " + f.Name, Source: "recorded on " + f.GPU + ", torch " + f.Torch,
 		Torch: f.Torch, Stages: []string{"recorded"},
 		TrainedByStage: map[string]string{"recorded": "what the run trained"},
-		Default:        models.Case{Stage: "recorded", Batch: batch, Accumulate: 1, Torch: torch, AllocConf: f.AllocConf},
-		Batches:        []int{batch}, BatchUnit: "sample",
+		Default: models.Case{
+			Stage: "recorded", Batch: batch, Accumulate: 1, Torch: torch, AllocConf: f.AllocConf,
+		},
+		Batches: []int{batch}, BatchUnit: "sample",
 		Recorded: true,
 		Caveat:   func(models.Case) []string { return caveatsOfRun(&f.Header) },
 		Build:    func(models.Case) (models.Trainer, error) { return run{r.Program}, nil },
