@@ -125,10 +125,18 @@ func bestChoice(fit *report.Fit, device string, wanted func(report.Choice) bool)
 
 // chooseBest returns the choice to write: safe in all stages and, for settings that the project does not offer, with
 // its authors' values.
-func (f *applyFlags) chooseBest(fit *report.Fit, s systems.Project) (report.Choice, error) {
+func (f *applyFlags) chooseBest(a *app, fit *report.Fit, s systems.Project) (report.Choice, error) {
 	device, wanted := fit.Devices[0].Name, func(report.Choice) bool { return true }
-	if len(f.mapPairs) == 0 && (!s.Supports("amp") || !s.Supports("checkpointing")) {
-		wanted = func(c report.Choice) bool { return c.IsAuthorsOwn }
+	if len(f.mapPairs) == 0 && len(s.Unread) > 0 {
+		m, err := a.models().Lookup(fit.Model)
+		if err != nil {
+			return report.Choice{}, err
+		}
+		unread, err := unreadByProject(m)
+		if err != nil {
+			return report.Choice{}, err
+		}
+		wanted = func(c report.Choice) bool { return unread == nil || unread(c.Case.Case) == "" }
 		if !slices.ContainsFunc(fit.Choices, wanted) {
 			return report.Choice{}, usagef("nothing was written: %s does not read its %s; run fit without flags for "+
 				"them", s.Project, strings.Join(s.Unread, " and "))
@@ -152,7 +160,7 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 		return usagef("--apply: vprof does not know the configuration file of %s; name the file with --config-path "+
 			"and its keys with --map batch=KEY", fit.Model)
 	}
-	c, err := f.chooseBest(fit, s)
+	c, err := f.chooseBest(o.app, fit, s)
 	if err != nil {
 		return err
 	}
