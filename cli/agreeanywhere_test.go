@@ -190,8 +190,12 @@ func (c training) judgeCurriculum(t tester, gpu string) {
 		slices.Concat([]string{"fit", "--apply", "--config-path=" + c.flags[0], "--format=json"},
 			c.on(gpu)[1:])...)
 	require.Contains(t, []exitCode{exitFine, exitNegative}, code, stderr)
+	parts := []string{""}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(c.flags[0]), "text_curriculum/01_stage.yaml")); err == nil {
+		parts = append(parts, "-stage01")
+	}
 	if code == exitFine {
-		for _, part := range []string{"", "-stage01"} {
+		for _, part := range parts {
 			c.flags[1] = "--model=naics-embedder" + part
 			smoke, _ := answer[report.Smoke](t, c, "smoke", c.on(gpu)...)
 			require.True(t, smoke.Safe, "%s on %s as fit writes it: %s", c.flags[1], gpu, smoke.Verdict())
