@@ -184,8 +184,7 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 		name, _, _ := strings.Cut(s.Value, "=")
 		set := s.Flag == "set"
 		return slices.Contains(searched, s.Flag) || given[s.Flag] && !set ||
-			s.Flag == trainers.ImageSize && !f.trainsOnImages() ||
-			set && f.settings.sets(name)
+			s.Flag == trainers.ImageSize && !f.trainsOnImages() || set && f.settings.sets(name)
 	})
 	if m, unknown := a.models().Lookup(f.model); unknown == nil { // the case describes what is wrong with a model
 		settings, err = t.SuitedSettings(m, settings)

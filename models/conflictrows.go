@@ -85,8 +85,7 @@ var objectiveConflicts = []Conflict{
 			"adapters (--lora), whose reference is the model itself, or use another --strategy"),
 	refuse("objective", "answers as long as seq-len",
 		func(k *subject) bool {
-			return k.Objective.HasAnswers() &&
-				k.Objective.AnswerTokens() >= k.Settings["seq-len"]
+			return k.Objective.HasAnswers() && k.Objective.AnswerTokens() >= k.Settings["seq-len"]
 		},
 		"answers of {answer} tokens leave no room for a prompt in sequences of {seq-len} tokens; use {this "+
 			"objective}:completion=N with N below {seq-len}, or a larger --seq-len"),
@@ -157,8 +156,7 @@ var tileConflicts = []Conflict{
 		"with --set tiled-mlp the optimizer would step after every tile of a layer; leave out --optimizer-in-backward"),
 	refuse("tiled-mlp", "strategy ddp, zero1",
 		func(k *subject) bool {
-			return k.TiledMLP != 0 &&
-				(k.isStrategy(DDP) || k.isStrategy(ZeRO1) && k.s.Engine == "")
+			return k.TiledMLP != 0 && (k.isStrategy(DDP) || k.isStrategy(ZeRO1) && k.s.Engine == "")
 		},
 		"DistributedDataParallel raises where parameters get their gradients tile by tile (\"Expected to mark a "+
 			"variable ready only once\"); use fsdp2"),

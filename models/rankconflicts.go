@@ -97,8 +97,7 @@ var expertConflicts = []Conflict{
 		"expert parallelism (ep) with context parallelism (cp) needs fsdp2 or pp, and cp_by=torch"),
 	refuse("strategy", "ep with fsdp2",
 		func(k *subject) bool {
-			return k.s.EP > 0 && k.isStrategy(FSDP2) && int64(k.GPUs) == k.s.EP &&
-				k.s.EPStyle == ""
+			return k.s.EP > 0 && k.isStrategy(FSDP2) && int64(k.GPUs) == k.s.EP && k.s.EPStyle == ""
 		},
 		"with ep={ep} on {gpus} GPUs fully_shard has no ranks left to shard the experts over; use a "+
 			"multiple of {ep} GPUs, or ddp:ep={ep}"),
@@ -253,8 +252,7 @@ var shapeConflicts = []Conflict{
 		"{GPUs of a stage} GPUs of a stage cannot be divided by the product of tp, cp and replicate"),
 	refuse("strategy", "replicate over a whole stage",
 		func(k *subject) bool {
-			return k.isStrategy(PP) && k.stageGPUs() > 1 &&
-				k.stageGPUs() == k.s.Replicate*max(1, k.s.TP)
+			return k.isStrategy(PP) && k.stageGPUs() > 1 && k.stageGPUs() == k.s.Replicate*max(1, k.s.TP)
 		},
 		"with replicate={replicate} on {GPUs of a stage} GPUs of a stage no ranks are left for fully_shard; use "+
 			"more GPUs, or leave out replicate"),

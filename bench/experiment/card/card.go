@@ -97,9 +97,14 @@ func (c *Card) RunAll(ctx context.Context, of script.Command, until time.Time, k
 	if alike && first.Need > 0 && max(first.Evaluation, first.Saving) <= first.Training {
 		of.Steps, of.Longest = 2, 0 // the second step has the optimizer's state, and no other phase or batch needs more
 	}
-	for _, r := range c.settings() {
-		if err := c.runRow(ctx, of, r, until, keep); err != nil {
-			return err
+	for _, smallest := range []string{"1", "2"} { // batch norm and mixup refuse a single sample
+		for _, r := range c.settings(smallest) {
+			if err := c.runRow(ctx, of, r, until, keep); err != nil {
+				return err
+			}
+		}
+		if !slices.ContainsFunc(c.Rows, func(r Variant) bool { return r.Setting == "batch 1" && r.Need == 0 }) {
+			break
 		}
 	}
 	return nil
@@ -118,18 +123,18 @@ func (c *Card) rankCount() (n int) {
 	return max(n, 1)
 }
 
-// settings returns the rows to run: all memory-saving options together, the smallest batch, and each other option.
-func (c *Card) settings() []Variant {
+// settings returns the rows to run: all memory-saving options together, a batch as the smallest, and each other option.
+func (c *Card) settings(batch string) []Variant {
 	var rows []Variant
-	all := Variant{Setting: "batch 1 and all of these", Args: c.Command.Args}
+	all := Variant{Setting: "batch " + batch + " and all of these", Args: c.Command.Args}
 	add := func(name, flag, value string) {
 		rows = append(rows, Variant{Setting: name, Args: withFlag(c.Command.Args, flag, value)})
 		all.Args = withFlag(all.Args, flag, value)
 	}
 	for _, o := range c.Options {
 		key := strings.ReplaceAll(o.Flag, "-", "_")
-		if batchFlag().MatchString("--"+strings.TrimLeft(key, "_")) && o.Value != "1" && o.Number {
-			add("batch 1", o.Flag, "1")
+		if batchFlag().MatchString("--"+strings.TrimLeft(key, "_")) && o.Value != batch && o.Number {
+			add("batch "+batch, o.Flag, batch)
 		}
 	}
 	for _, v := range settingVariants {

@@ -180,6 +180,16 @@ class DataTest(unittest.TestCase):
         self.assertTrue(files.asking(os.stat)(os.path.join(self.folder, "YOUR")))
         self.assertEqual([call.kwargs["path"] for call in send.call_args_list if call.args[0] == "replaced"], [absent, os.path.join(self.folder, "YOUR")])
 
+    def test_packages_of_the_repository_are_found_from_the_folder_of_an_example(self):
+        os.makedirs(os.path.join(self.folder, "repository/examples/image"))
+        os.makedirs(os.path.join(self.folder, "repository/library"))
+        for name in ("setup.py", "library/__init__.py"):
+            open(os.path.join(self.folder, "repository", name), "w").close()
+        with unittest.mock.patch.object(files, "OWN", os.path.join(self.folder, "repository/examples/image")), unittest.mock.patch.object(sys, "path", list(sys.path)):
+            folders.installable.cache_clear()
+            self.addCleanup(folders.installable.cache_clear)
+            self.assertEqual(folders.Finder().find_spec("library").origin, os.path.join(self.folder, "repository/library/__init__.py"))
+
     def test_images_have_the_size_that_their_path_names(self):
         for path, size in (("/data/cifar10-32x48", (32, 48)), ("/data/imagenet_64/train", (64, 64)), ("/data/run-12345x6", None), ("/data/photos", None)):
             self.assertEqual(shapes.size_of(path), size, path)
@@ -222,6 +232,32 @@ class DataTest(unittest.TestCase):
             with unittest.mock.patch.dict(retries.known, retries.read()):
                 retries.retry(RuntimeError("cannot be multiplied (1x23 and 14x5)"), None)
                 self.assertEqual(execute.call_count, 1, "it told nothing new")
+
+    def test_a_script_starts_again_without_assertions_of_releases_if_its_command_is_documented(self):
+        path = os.path.join(self.folder, "train.py")
+        with open(path, "w") as file:
+            file.write("assert lib.__version__ == '0.3.2'\n")
+        try:
+            with open(path) as file:
+                exec(compile(file.read(), path, "exec"), {"lib": unittest.mock.Mock(__version__="1")})
+        except AssertionError as error:
+            failed = error
+        for asked, starts in (("data", 0), ("documented", 1)):
+            with unittest.mock.patch.object(os, "execv") as execute, unittest.mock.patch.dict(os.environ), unittest.mock.patch.object(placeholders, "ASKED", {asked}):
+                retries.retry(failed, failed.__traceback__)
+                self.assertEqual(execute.call_count, starts, asked)
+        self.addCleanup(placeholders.told.clear)
+
+    def test_a_script_that_keeps_no_long_sound_starts_again_with_shorter_ones(self):
+        data.made.add("sound 1345")
+        with unittest.mock.patch.object(os, "execv") as execute, unittest.mock.patch.object(shapes, "seconds", shapes.seconds):
+            retries.retry(ZeroDivisionError("modulo by zero"), None)
+            self.assertEqual((retries.read(), execute.call_count), ({"seconds": [10, 5, 2]}, 1))
+            retries.start()
+            self.addCleanup(retries.known.clear)
+            self.assertEqual([len(shapes.value("audio 100", row)["array"]) for row in range(4)], [1007, 507, 207, 1007])
+            retries.retry(ZeroDivisionError("modulo by zero"), None)
+            self.assertEqual(execute.call_count, 1, "shorter ones did not help")
 
     def test_an_archive_has_images(self):
         library, made = types.SimpleNamespace(ZipFile=type("ZipFile", (zipfile.ZipFile,), {})), []
@@ -314,6 +350,7 @@ class DataTest(unittest.TestCase):
             (FileNotFoundError("no such file: 'x.h5'"), "a file (no such file: 'x.h5'), which is absent"),
             (FileNotFoundError(2, "No such file", "x.h5"), "x.h5, which is absent"),
             (FileNotFoundError("Caught FileNotFoundError in DataLoader worker process 0.\n  trace\nother.h5"), "x.h5, which is absent"),  # reported in the worker
+            (OSError("CUDA_HOME environment variable is not set. Please set it"), "a CUDA toolkit, to compile kernels of its own"),
             (EOFError("EOF when reading a line"), "an answer from the keyboard (EOF when reading a line)"),
         ):
             failures.explain(error, None)

@@ -115,13 +115,31 @@ class MovedTest(unittest.TestCase):
             self.assertIn(printed, run(begin + text, LIBRARY), text)
 
     def test_names_that_numpy_had(self):
-        module = types.SimpleNamespace(inf=1.0)
+        module = types.SimpleNamespace(inf=1.0, fromstring=lambda text, *_, sep: text.split(sep), frombuffer=lambda data, dtype, count: bytearray(data))
         with unittest.mock.patch.object(moved.placeholders, "replaced"):
             moved.watch_numpy(module)
             self.assertEqual((module.__getattr__("Inf"), module.__getattr__("int")), (1.0, int))
             with self.assertRaises(AttributeError):
                 module.__getattr__("nothing")
+            self.assertEqual((module.fromstring(b"ab", "uint8"), module.fromstring("a,b", sep=",")), (bytearray(b"ab"), ["a", "b"]))
 
+    def test_the_canvas_of_matplotlib_had_three_channels(self):
+        class FigureCanvasAgg:
+            def buffer_rgba(self):
+                return "pixels"
+
+        class Array:
+            def __getitem__(self, part):
+                return types.SimpleNamespace(tobytes=lambda: (self.of, part))
+
+        def asarray(of):
+            found = Array()
+            found.of = of
+            return found
+
+        moved.watch_canvas(types.SimpleNamespace(FigureCanvasAgg=FigureCanvasAgg))
+        with unittest.mock.patch.dict(sys.modules, numpy=types.SimpleNamespace(asarray=asarray)):
+            self.assertEqual(FigureCanvasAgg().tostring_rgb(), ("pixels", (..., slice(None, 3))))
 
     def test_functions_take_by_position_what_they_took_before(self):
         mel = moved.by_position(lambda *, sr, n_fft, n_mels=128, fmin=0.0: (sr, n_fft, n_mels, fmin))

@@ -48,6 +48,28 @@ class ReleasesTest(unittest.TestCase):
                 self.assertEqual(HfArgumentParser().parse_args_into_dataclasses(return_remaining_strings=True), ("parsed", ["--what", "1"]))
         self.assertEqual([call.args[1] for call in replaced.call_args_list], ["--what"])
 
+    def test_a_vision_transformer_of_early_releases_pools_its_features(self, _):
+        class VisionTransformer:
+            def forward(self, x, attn_mask=None):
+                return "features of the release"
+
+            def forward_features(self, x, attn_mask=None):
+                return x
+
+            def head(self, x):
+                return "classes"
+
+            forward_head = head
+
+        releases.watch_transformer(types.SimpleNamespace(VisionTransformer=VisionTransformer))
+
+        class Own(VisionTransformer):
+            def forward_features(self, x):
+                return x
+
+        x = types.SimpleNamespace(dim=lambda: 2)
+        self.assertEqual([cls().forward(x) for cls in (VisionTransformer, Own)], ["features of the release", "classes"])
+
     def test_none_is_no_tracker(self, _):
         class TrainingArguments:
             def __init__(self, report_to="none"):

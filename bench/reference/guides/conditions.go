@@ -121,8 +121,7 @@ func (k Conditions) specificity() int {
 		n += 2 // a table's own row
 	}
 	for _, stated := range []bool{
-		k.Stage != "", k.Batch.From > 0, k.AMP != nil, k.Checkpointing != nil,
-		k.Dataset.High > 0, k.GPU != "",
+		k.Stage != "", k.Batch.From > 0, k.AMP != nil, k.Checkpointing != nil, k.Dataset.High > 0, k.GPU != "",
 	} {
 		if stated {
 			n++

@@ -122,7 +122,7 @@ def check(shape):
     if "text" in made and not shapes.lengths() and any(shapes.uncut() <= n <= shapes.uncut() + 16 for n in shape[-3:]):
         stop("the lengths of texts, which nothing cuts (a batch has the shape %s)" % "x".join(map(str, shape)),
              "state them with --lengths, such as --lengths lognormal:mean=512,p95=1500")
-    whole = [int(kind.split()[1]) for kind in made if kind.startswith("sound")] if not shapes.lengths() else ()
+    whole = [int(kind.split()[1]) for kind in made if kind.startswith("sound")] if not shapes.lengths() and shapes.seconds != shapes.SHORTER else ()
     if any(abs(samples - d * hop) <= 2 * hop for samples in whole for d in shape[-3:] for hop in HOPS):
         stop("the lengths of sounds, which nothing cuts (a batch has the shape %s)" % "x".join(map(str, shape)), "state their samples with --lengths, such as --lengths 160000")
     if "image" in made and shapes.sizes("images") is None and any(is_scaled(a, b) for a in shape[-3:] for b in shape[-3:]):
@@ -288,7 +288,7 @@ def used_columns():
     from their names.
     """
     usual = {name: kind for kind, names in shapes.USUAL.items() for name in names.split()}
-    usual.update(shapes.given().get("columns", {}))
+    usual.update({**shapes.NESTED, **shapes.given().get("columns", {})})
     found = {}
     names, stated = names_used(tuple(sources()))
     usual.update((of or opened, "path") for path in sources() for of, opened in PATHS.findall(source(path)))
@@ -401,8 +401,9 @@ def wrap_pictures(cls, name, picture):
             given = arguments(real, self, root, *args, **kwargs)
         stated = picture or folder_picture(str(root))
         train = given.get("train", given.get("split", "train")) in (True, "train", "trainval", "train+unlabeled")
-        width, height = shapes.sizes("images") or (stated[:2] if stated[0] else shapes.UNSIZED)
-        if not stated[0]:
+        size = stated[:2] if stated[0] else shapes.size_of(str(root))
+        width, height = shapes.sizes("images") or size or shapes.UNSIZED
+        if not size:
             made.add("image")
         self.__class__ = pictures(type(self), name, (width, height, stated[2], stated[3 if train else 4], MODES.get(name, "RGB")))
         self.root, self.train = root, train

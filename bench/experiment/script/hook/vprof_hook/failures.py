@@ -112,6 +112,8 @@ def explain(error, trace, otherwise=None):
     of = obj if isinstance(obj, type) else type(obj)
     if isinstance(error, FileNotFoundError):
         wanted("%s, which is absent" % (name or "a file (%s)" % text), CLASSES % owner if owner else "put it there", where)
+    elif isinstance(error, OSError) and "CUDA_HOME" in text:
+        wanted("a CUDA toolkit, to compile kernels of its own", "install the toolkit of PyTorch's CUDA release and set CUDA_HOME", where)
     elif isinstance(error, ModuleNotFoundError) and error.name:
         refused = error.name.split(".")[0] in kernels.REFUSED
         wanted("the package %s, which is not installed" % error.name, "install it" + " (vprof has placeholders of flash-attn, xformers and causal-conv1d alone)" * refused, where)

@@ -107,8 +107,8 @@ def fill(path, end=None):
     return True
 
 
-def sample(file, path, end):
-    """Writes the first sample file of a folder. Returns a description of the samples."""
+def sample(file, path, end, row=0):
+    """Writes a sample file of a folder, by default the first one. Returns a description of the samples."""
     from . import data, sounds
 
     if end in IMAGES:
@@ -119,7 +119,7 @@ def sample(file, path, end):
     stated = shapes.entry("files", os.path.join(path, os.path.basename(file))) or end in SOUNDS and sounds.configured()
     if not stated:
         data.stop("the *%s files in %s, which are absent" % (end, path), data.SHAPES_FLAG + ': {"files": {"*%s": "audio 22050"}}' % end)
-    content = shapes.value(stated)
+    content = shapes.value(stated, row)
     if end == ".npy":
         importlib.import_module("numpy").save(file, content)
         return "arrays of %s, as --data-shapes states" % stated
@@ -194,10 +194,11 @@ class Finder:
 
 @functools.lru_cache(maxsize=None)
 def installable():
-    """Returns the folders from which pip would install packages: the folder where the command was started, its parent
-    and its subfolders.
+    """Returns the folders from which pip would install packages: the folder where the command was started, three above
+    it, and its subfolders.
     """
-    bases = [files.OWN, os.path.dirname(files.OWN)] + [entry.path for entry in os.scandir(files.OWN) if entry.is_dir() and not entry.name.startswith(".")]
+    above = [os.path.abspath(os.path.join(files.OWN, *[os.pardir] * n)) for n in range(4)]
+    bases = list(dict.fromkeys(above)) + [entry.path for entry in os.scandir(files.OWN) if entry.is_dir() and not entry.name.startswith(".")]
     return [
         os.path.join(base, inner) for base in bases for inner in ("", "src")
         if any(os.path.exists(os.path.join(base, f)) for f in ("setup.py", "setup.cfg", "pyproject.toml"))

@@ -66,7 +66,8 @@ def sound_file(path):
     """
     if os.path.lexists(path) or files.cached(os.path.dirname(path)) or not folders.lists_samples() or not sounds.configured():
         return None
-    target = os.path.join(placeholders.folder(), "sound" + os.path.splitext(path)[1])
+    row = sounds.row_of(path)
+    target = os.path.join(placeholders.folder(), "sound-%d%s" % (shapes.seconds[row % len(shapes.seconds)], os.path.splitext(path)[1]))
     if not files.exists(target):
-        folders.sample(target, os.path.dirname(path), folders.SOUNDS[0])
+        folders.sample(target, os.path.dirname(path), folders.SOUNDS[0], row)
     return target

@@ -217,6 +217,22 @@ def watch_numpy(module):
         return getattr(module, found) if isinstance(found, str) else found
 
     module.__getattr__ = attribute
+    parse = module.fromstring
+
+    @functools.wraps(parse)
+    def fromstring(string, dtype=float, count=-1, *args, sep="", **kwargs):
+        if args or sep:
+            return parse(string, dtype, count, *args, **({"sep": sep} if sep else {}), **kwargs)
+        return module.frombuffer(string.encode() if isinstance(string, str) else string, dtype, count).copy()
+
+    module.fromstring = fromstring
+
+
+def watch_canvas(module):
+    """Called when matplotlib.backends.backend_agg has been imported: its canvas had tostring_rgb until release 3.10."""
+    canvas = module.FigureCanvasAgg
+    if not hasattr(canvas, "tostring_rgb"):
+        canvas.tostring_rgb = lambda self: sys.modules["numpy"].asarray(self.buffer_rgba())[..., :3].tobytes()
 
 
 def watch_pil(module):
@@ -273,6 +289,6 @@ def by_position(function):
 
 WATCHED = {
     "numpy": watch_numpy, "PIL.Image": watch_pil, "torch.functional": watch_torch, "torch.utils.data.sampler": watch_sampler,
-    "torch.distributed.rendezvous": watch_rendezvous,
+    "torch.distributed.rendezvous": watch_rendezvous, "matplotlib.backends.backend_agg": watch_canvas,
     "librosa.filters": watch_librosa, "librosa.core.audio": watch_librosa,
 }

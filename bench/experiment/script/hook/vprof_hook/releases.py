@@ -196,6 +196,23 @@ def watch_factory(module):
     module.model_entrypoint = wrapped
 
 
+def watch_transformer(module):
+    """Called when timm.models.vision_transformer has been imported. A user's class with a forward_features of its own
+    returns pooled features there, as in early releases, and takes no further arguments.
+    """
+    real = module.VisionTransformer.forward
+
+    @functools.wraps(real)
+    def forward(self, x, *args, **kwargs):
+        features = type(self).forward_features
+        if memory.of_user(features.__code__.co_filename, memory.LIBRARIES) and len(inspect.signature(features).parameters) == 2:
+            x = self.forward_features(x)
+            return self.head(x) if x.dim() == 2 else self.forward_head(x)
+        return real(self, x, *args, **kwargs)
+
+    module.VisionTransformer.forward = forward
+
+
 def watch_lightning(module):
     """Called when the Trainer of Lightning has been imported: it trains on a GPU where a configuration states the CPU."""
     real = module.Trainer.__init__
@@ -213,7 +230,7 @@ def watch_lightning(module):
 WATCHED = {
     **dict.fromkeys(("transformers.training_args", "transformers.training_args_seq2seq", "trl.trainer.sft_config"), watch_arguments),
     "transformers.hf_argparser": watch_parser, "transformers.trainer": watch_trainer, "transformers.modeling_utils": watch_models,
-    "trl.trainer.sft_trainer": watch_sft, "timm.models._factory": watch_factory,
+    "trl.trainer.sft_trainer": watch_sft, "timm.models._factory": watch_factory, "timm.models.vision_transformer": watch_transformer,
     **dict.fromkeys(("timm.scheduler.cosine_lr", "timm.scheduler.tanh_lr", "timm.scheduler.poly_lr"), watch_schedule),
     **dict.fromkeys(("pytorch_lightning.trainer.trainer", "lightning.pytorch.trainer.trainer"), watch_lightning),
 }

@@ -19,6 +19,10 @@ NUMBERS = re.compile(r"(bool|u?int(?:8|16|32|64)|float(?:16|32|64))(?:<(\d+))?(?
 # Least number of tokens of a placeholder text. A batch with that many shows that the script does not truncate.
 UNCUT = 8209
 
+# Seconds of placeholder sounds, in turn, and shorter ones for scripts that keep no sound of a minute: usual lengths of
+# speech, all of them, since scripts group sounds by length and may require some in each group.
+seconds, SHORTER = (61,), (10, 5, 2)
+
 # Width and height of a placeholder image. A batch with these sizes shows that the script does not resize.
 UNSIZED = (509, 503)
 
@@ -33,6 +37,9 @@ USUAL = {
     "path": "filepath file_path image_path img_path image_file img_file", "messages": "messages", "conversations": "conversations", "image": "image img pixel_values_image jpg png picture photo", "audio": "audio wav speech",
     "int64<2": "label labels_binary is_duplicate", "int64<10": "fine_label coarse_label category", "float32": "score similarity_score rating",
 }
+
+# The same for columns of lists: images of a conversation, and its turns.
+NESTED = {"images": ["image"], "texts": [{"user": "string", "assistant": "string", "source": "string"}]}
 
 
 @functools.lru_cache(maxsize=None)
@@ -128,7 +135,7 @@ def value(kind, row=0, parts=1):
         return image([int(n) for n in kind.split()[1].split("x")] if " " in kind else None)
     if kind.startswith("audio"):
         rate = int(kind.split()[1]) if " " in kind else 16000
-        return {"array": numbers("float32", 0, [lengths()[row % len(lengths())] if lengths() else rate * 61 + 7], row), "sampling_rate": rate, "path": None}
+        return {"array": numbers("float32", 0, [lengths()[row % len(lengths())] if lengths() else rate * seconds[row % len(seconds)] + 7], row), "sampling_rate": rate, "path": None}
     if not shape_of(kind):
         placeholders.wanted("the kind %r, which is not known" % (kind,), "correct it in the file of --data-shapes: float32 3x64x64, int64<1000, string, image 640x480")
         raise SystemExit(2)

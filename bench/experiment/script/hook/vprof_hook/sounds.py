@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import sys
+import zlib
 
 from . import data, files, shapes
 from .placeholders import replaced
@@ -18,11 +19,16 @@ def absent(path):
     stated = shapes.entry("files", str(path)) or configured()
     if not str(stated).startswith("audio"):
         data.stop("the sound of %s, which is absent" % path, data.SHAPES_FLAG + ': {"files": {"*.wav": "audio 22050"}}')
-    sound = shapes.value(stated)
+    sound = shapes.value(stated, row_of(path))
     samples, rate = sound["array"], sound["sampling_rate"]
     data.made.add("sound %d" % len(samples))
     replaced("data", str(path).rpartition(".")[2] + " files", "sounds of %d samples at %d Hz" % (len(samples), rate))
     return samples, rate
+
+
+def row_of(path):
+    """Returns a number for the path of a sound, so that sounds of all lengths are mixed."""
+    return zlib.crc32(os.fsencode(path))
 
 
 RATE = re.compile(r"\b(?:sampling_rate|sample_rate|target_sample_rate|sr)\b[\"']?\s*[:= ]\s*(\d{4,6})\b")
