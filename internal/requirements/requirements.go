@@ -78,13 +78,13 @@ var patterns = map[string]string{
 	"":      `(?m)^[\s+]*"?NAME(?:\[[\w, -]*\])?\s*(?:OP)\s*v?(\d[\w.!+]*)`,
 }
 
+// gitTag finds a release's tag in the address of a package's repository: git+https://github.com/x/NAME.git@v5.1.0.
+const gitTag = `|^[^#\n]*git\+\S+/NAME(?:\.git)?@v?(\d+\.[\w.]*)`
+
 // find returns the name, if the pattern has a group for it, and the release of each match in a file.
 func find(file string, text []byte, name, signs string) [][][]byte {
 	kind := strings.Replace(filepath.Ext(file), ".yaml", ".yml", 1)
-	pattern, known := patterns[kind]
-	if !known {
-		pattern = patterns[""]
-	}
+	pattern := cmp.Or(patterns[kind], patterns[""]) + gitTag
 	pattern = strings.NewReplacer("NAME", name, "OP", signs).Replace(pattern)
 	return regexp.MustCompile(pattern).FindAllSubmatch(text, -1)
 }

@@ -16,6 +16,11 @@ func TestVersionsAreReadAsPeopleWriteThem(t *testing.T) {
 		{"requirements.txt", "torchvision==0.26\ntorch >= 2.8,<3\n", "2.8"},
 		{"requirements.txt", "torch[opt-einsum]~=2.9.1\n", "2.9.1"},
 		{"requirements.txt", "torch\n# torch==2.1\n", ""},
+		{"requirements.txt", "torch @ git+https://github.com/pytorch/pytorch@v2.13.0\n", "2.13.0"},
+		{"requirements.txt", "-e git+ssh://git@github.com/pytorch/pytorch.git@v2.12.1#egg=torch\n", "2.12.1"},
+		{"requirements.txt", "torch @ git+https://github.com/pytorch/pytorch@5ab3c0f\n", ""},
+		{"requirements.txt", "# pip install git+https://github.com/pytorch/pytorch@v2.13.0\n", ""},
+		{"pyproject.toml", "dependencies = [\"torch @ git+https://github.com/pytorch/pytorch@v2.14.0\"]\n", "2.14.0"},
 		{"pyproject.toml", "dependencies = [\"torchmetrics>=1\", \"torch>=2.12\"]\n", "2.12"},
 		{"pyproject.toml", "[tool.poetry.dependencies]\ntorch = \"^2.13\"\n", "2.13"},
 		{"pyproject.toml", "dependencies = [\"torch\"]\n", ""},
@@ -54,6 +59,7 @@ func TestPinsAreOfExactReleases(t *testing.T) {
 		"requirements.txt": "# all\nmy.lib[extra]==1.2 ; python_version > '3.9'\nother>=3\n",
 		"pylock.toml":      "[[packages]]\nname = \"my-lib\"\nversion = \"1.2\"\n",
 		"environment.yml":  "dependencies:\n  - conda-forge::my-lib=1.2\n",
+		"git.txt":          "my_lib @ git+https://github.com/some/my-lib.git@v1.2\n",
 	} {
 		require.Equal(t, map[string]string{"my-lib": "1.2"}, requirements.PinnedReleases(file, []byte(text)), file)
 	}
