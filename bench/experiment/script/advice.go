@@ -72,10 +72,7 @@ func (o *Outcome) mayKeepUnusedGraphs() bool {
 	if o.Program == nil || !slices.ContainsFunc(o.Program.Buffers, weight) || slices.ContainsFunc(o.marks(), backward) {
 		return false
 	}
-	most := step.LiveAtPeak(o.Program).Lines(1)
-	if len(most) == 0 {
-		return true
-	}
+	most := append(step.LiveAtPeak(o.Program).Lines(1), report.Component{})
 	_, _, file := sourceLine(most[0].Name)
 	return !turnsAutogradOff().MatchString(file)
 }
@@ -92,7 +89,7 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.LiveB
 			all = append(all, report.Remedy{What: what, How: how, Saves: saves})
 		}
 	}
-	other, evaluation := trainingAndEvaluationPeaks(run.Phases)
+	other := peakBesideTraining(run.Phases)
 	for _, e := range o.eventsOfRank("tried") {
 		if e.Text != "" {
 			add(e.Text, triedSource, min(e.Allocated-e.PeakAllocated, run.Allocated-other))
@@ -105,27 +102,30 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.LiveB
 		add(e.Text, estimateSource, e.Allocated)
 	}
 	evaluates := func(p *program.Phase) bool { return p.Name == "evaluation" }
-	graded := o.EndEvent().Graded
-	if kept, line, all := step.LiveAtPeakOf(o.Program, evaluates).RepeatedLine(3); kept > 0 && graded != "" {
-		add("torch.no_grad() for the evaluation, whose batches keep graphs ("+o.EndEvent().Graded+")", estimateSource,
-			min(all, run.Allocated-evaluation))
-	} else if kept > 0 {
-		add("outputs of the evaluation brought to the host batch by batch ("+line+
-			"; eval_accumulation_steps of a Trainer)", estimateSource, min(kept, run.Allocated-evaluation))
+	conf, saved := o.allocator(), step.CheckpointCopies(o.Program)
+	kept, line := step.LiveAtPeakOf(o.Program, evaluates).RepeatedLine(3, o.EndEvent().Graded != "")
+	what := "outputs of the evaluation brought to the host batch by batch (" + line +
+		"; eval_accumulation_steps of a Trainer)"
+	if graded := o.EndEvent().Graded; graded != "" {
+		what = "torch.no_grad() for the evaluation, whose batches keep graphs (" + graded + ")"
 	}
+	without := map[string]step.LiveBuffers{what: kept}
 	for _, change := range codeRemedies {
 		if bytes, line := bytesOfLines(held, change.line(), change.near()); bytes > 0 {
 			add(change.what+" ("+line+")", estimateSource, min(bytes, run.Allocated-other))
 		}
 	}
-	conf, saved := o.allocator(), step.CheckpointCopies(o.Program)
-	there, err := saved.PeaksWithout(ctx, step.WithUnlimitedMemory(o.GPU), conf)
-	if err != nil {
-		return nil, err
+	for _, most := range saved.Lines(1) {
+		without["copies for the checkpoint on the host, one parameter after the other ("+most.Name+")"] = saved
 	}
-	if lines := saved.Lines(1); len(lines) > 0 {
-		add("copies for the checkpoint on the host, one parameter after the other ("+lines[0].Name+")", replayedSource,
-			run.Reserved-there.Reserved)
+	for what, buffers := range without {
+		there, err := buffers.PeaksWithout(ctx, step.WithUnlimitedMemory(o.GPU), conf)
+		if err != nil {
+			return nil, err
+		}
+		if there != nil {
+			add(what, replayedSource, run.Reserved-there.Reserved)
+		}
 	}
 	if !conf.Expandable && o.Stubs != "" {
 		conf.Expandable = true
@@ -135,7 +135,9 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.LiveB
 		}
 		add("PYTORCH_ALLOC_CONF="+report.ExpandableSegments, replayedSource, run.Reserved-there.Max.Reserved)
 	}
-	slices.SortStableFunc(all, func(a, b report.Remedy) int { return cmp.Compare(b.Saves, a.Saves) })
+	slices.SortStableFunc(all, func(a, b report.Remedy) int {
+		return cmp.Or(cmp.Compare(b.Saves, a.Saves), cmp.Compare(a.What, b.What))
+	})
 	budget := planner.Budget{Memory: o.GPU.Memory, Margin: planner.DefaultMargin}
 	for i := range all {
 		then := run.Device - all[i].Saves
@@ -145,21 +147,16 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.LiveB
 	return all, nil
 }
 
-// trainingAndEvaluationPeaks returns the peaks of phases outside of evaluation, and outside of training steps. Work
-// after an evaluation in the same step counts as evaluation, since it uses the evaluation's outputs.
-func trainingAndEvaluationPeaks(phases []report.Phase) (training, evaluation int64) {
+// peakBesideTraining returns the peak of phases outside of training steps. Work after an evaluation in the same step
+// counts as evaluation, since it uses the evaluation's outputs.
+func peakBesideTraining(phases []report.Phase) (most int64) {
 	for _, p := range phases {
-		evaluates := slices.ContainsFunc(phases, func(q report.Phase) bool {
-			return q.Step == p.Step && q.Name == "evaluation"
-		})
-		if (!isTraining(p) || evaluates) && len(phases) > 1 {
-			training = max(training, p.PeakAllocated)
-		}
-		if !evaluates {
-			evaluation = max(evaluation, p.PeakAllocated)
+		evaluates := func(q report.Phase) bool { return q.Step == p.Step && q.Name == "evaluation" }
+		if len(phases) > 1 && (!isTraining(p) || slices.ContainsFunc(phases, evaluates)) {
+			most = max(most, p.PeakAllocated)
 		}
 	}
-	return training, evaluation
+	return most
 }
 
 // codeRemedies are changes of source lines: lines that match line and have a neighboring line that matches near.

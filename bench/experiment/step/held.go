@@ -3,6 +3,7 @@ package step
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -58,15 +59,16 @@ func liveAt(p *program.Program, n int, selected func(buffer uint32) bool) LiveBu
 }
 
 // RepeatedLine finds source lines that allocated at least least buffers of one size and freed few of them in the same
-// phase. It sums their bytes without the last buffer. It returns the line with the most bytes, these bytes, and the
-// bytes of all such lines. Lines of libraries count separately.
-func (h LiveBuffers) RepeatedLine(least int) (most int64, line string, all int64) {
+// phase. It returns the line with the most bytes, and the buffers of this line, or of every such line, in all phases of
+// this name, without the last of each phase. Modules count separately: a cache of each layer repeats no line.
+func (h LiveBuffers) RepeatedLine(least int, every bool) (kept LiveBuffers, line string) {
 	type key struct {
-		line, below string
-		bytes       int64
+		program.Site
+		phase string
+		bytes int64
 	}
-	keyOf := func(i uint32) key { return key{h.site(i).Where, h.site(i).Native, h.p.Buffers[i].Bytes} }
-	phases, now := allocatedIn(h.p), map[*program.Phase]bool{}
+	phases, now, most := allocatedIn(h.p), map[*program.Phase]bool{}, int64(0)
+	keyOf := func(i uint32) key { return key{h.site(i), nameOf(phases[i]), h.p.Buffers[i].Bytes} }
 	counts, made := map[key]int{}, map[key]int{}
 	for _, i := range h.buffers {
 		counts[keyOf(i)]++
@@ -77,23 +79,26 @@ func (h LiveBuffers) RepeatedLine(least int) (most int64, line string, all int64
 			made[keyOf(uint32(i))]++
 		}
 	}
+	maps.DeleteFunc(counts, func(k key, n int) bool { return n < least || 2*n < made[k] || k.Where == "" })
 	for k, n := range counts {
-		sum := k.bytes * int64(n-1)
-		if n < least || 2*n < made[k] || k.line == "" {
-			continue
-		}
-		if all += sum; sum > most || sum == most && k.line < line {
-			most, line = sum, k.line
+		if sum := k.bytes * int64(n-1); sum > most || sum == most && k.Where < line {
+			most, line = sum, k.Where
 		}
 	}
-	return most, line, all
+	last, in := map[[2]any]uint32{}, func(i uint32) [2]any { return [2]any{keyOf(i), phases[i]} }
+	kept = selectBuffers(h.p, func(i uint32) bool {
+		last[in(i)] = i
+		return counts[keyOf(i)] > 0 && (every || h.site(i).Where == line)
+	})
+	kept.buffers = slices.DeleteFunc(kept.buffers, func(i uint32) bool { return last[in(i)] == i })
+	return kept, line
 }
 
 // CheckpointCopies returns the buffers that saving a checkpoint allocates, and all buffers from source lines that
 // mainly allocate during saves.
 func CheckpointCopies(p *program.Program) LiveBuffers {
 	phases, sums := allocatedIn(p), map[string]int64{}
-	saves := func(i uint32) bool { return phases[i] != nil && phases[i].Name == "saving" }
+	saves := func(i uint32) bool { return nameOf(phases[i]) == "saving" }
 	for i, b := range p.Buffers {
 		more := -b.Bytes
 		if saves(uint32(i)) {
@@ -160,6 +165,9 @@ func allocatedIn(p *program.Program) []*program.Phase {
 	return phases
 }
 
+// nameOf returns the name of a phase; empty for no phase.
+func nameOf(phase *program.Phase) string { return cmp.Or(phase, new(program.Phase)).Name }
+
 func (h LiveBuffers) site(buffer uint32) program.Site { return h.p.Sites[h.p.Buffers[buffer].Site] }
 
 // Lines returns the n lines of the user's source with the most live bytes.
@@ -201,10 +209,7 @@ func (h LiveBuffers) Holders() []report.Holder {
 	phases := allocatedIn(h.p)
 	sums, total := map[report.Holder]int64{}, int64(0)
 	for _, i := range h.buffers {
-		holder, bytes := report.Holder{Line: h.site(i).Where}, h.p.Buffers[i].Bytes
-		if phase := phases[i]; phase != nil {
-			holder.Phase = phase.Name
-		}
+		holder, bytes := report.Holder{Line: h.site(i).Where, Phase: nameOf(phases[i])}, h.p.Buffers[i].Bytes
 		sums[holder] += bytes
 		total += bytes
 	}

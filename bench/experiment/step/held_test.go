@@ -93,14 +93,22 @@ func TestBuffersOfSavesAndEvaluations(t *testing.T) {
 	require.EqualValues(t, (40+3*24)<<20, there.Allocated)
 
 	within := func(p *program.Phase) bool { return p.Name == "evaluation" }
-	most, _, _ := step.LiveAtPeakOf(p, within).RepeatedLine(3)
-	require.Zero(t, most, "most were freed")
+	none, _ := step.LiveAtPeakOf(p, within).RepeatedLine(3, false)
+	require.Empty(t, none.Lines(1), "most were freed")
 	p.Instructions = p.Instructions[:len(p.Instructions)-1]
 	for range 6 {
 		kept = append(kept, add(2, 24))
 	}
 	mark(2)
-	most, line, _ := step.LiveAtPeakOf(p, within).RepeatedLine(3)
-	require.EqualValues(t, int64(len(kept)-1)*24<<20, most)
-	require.Equal(t, "a.py:3:validate", line)
+	for range 3 {
+		add(1, 60)
+	}
+	mark(0)
+	for _, every := range []bool{false, true} {
+		outputs, line := step.LiveAtPeakOf(p, within).RepeatedLine(3, every)
+		require.Equal(t, "a.py:3:validate", line)
+		there, err = outputs.PeaksWithout(t.Context(), gpu, allocator.DefaultConfig())
+		require.NoError(t, err)
+		require.EqualValues(t, (40+60+24+3*60)<<20, there.Allocated, "the outputs live on, but for the last of them")
+	}
 }
