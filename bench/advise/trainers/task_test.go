@@ -111,6 +111,12 @@ func TestStrangersAreNamed(t *testing.T) {
 	for name, k := range map[string]struct{ file, content, want string }{
 		"Automodel": {"c.yaml", "recipe: X\nstep_scheduler: {local_batch_size: 8}\nmodel: {_target_: " +
 			"nemo_automodel.X}\n", "c.yaml: is of NeMo Automodel, whose keys vprof does not know; vprof run"},
+		"Automodel's Eagle": {
+			"c.yaml", "recipe: X\nrecipe_args: {micro_batch_size: 1}\ncheckpoint: {enabled: true}\n",
+			"is of NeMo Automodel",
+		},
+		"Automodel's diffusion": {"c.yaml", "dist_env: {backend: nccl}\nmodel: {model_type: wan}\nflow_matching: " +
+			"{flow_shift: 3}\n", "is of NeMo Automodel"},
 		"nanotron": {"c.yaml", "general: {run: a}\nparallelism: {dp: 1}\ntokens: {sequence_length: 8}\nmodel: " +
 			"{dtype: bf16}\n", "is of nanotron"},
 		"Megatron": {"c.yaml", "model_name_or_path: a\nstage: sft\ntensor_model_parallel_size: 2\n", "is of Megatron"},
