@@ -462,7 +462,5 @@ func parseBytes(of func(*Case) *int64) func(text string) (func(*Case), error) {
 }
 
 func listTexts[T fmt.Stringer](values []T) func() []string {
-	return func() []string {
-		return lists.Map(values, func(v T) string { return v.String() })
-	}
+	return func() []string { return lists.Map(values, func(v T) string { return v.String() }) }
 }

@@ -143,9 +143,7 @@ func (c ContextParallel) ulyssesAttention(f *frame, q, k, v *tensor, o Attention
 				"divides the number of heads, or cp_by=%s", c.Ranks, k.Size(1), models.Ring))
 	}
 	g := f.FunctionFrame(q, k, v)
-	heads := func(x *tensor) *tensor {
-		return g.Bind(g.Apply(c.seqAllToAll(true), x.Transpose(1, 2))[0])
-	}
+	heads := func(x *tensor) *tensor { return g.Bind(g.Apply(c.seqAllToAll(true), x.Transpose(1, 2))[0]) }
 	qs, ks, vs := heads(q), heads(k), heads(v)
 	y := g.Bind(Attention(g, qs.Transpose(1, 2), ks.Transpose(1, 2), vs.Transpose(1, 2), nil, o))
 	return g.Return(g.Apply(c.seqAllToAll(false), y)[0])

@@ -63,9 +63,7 @@ func (d llamaType) addAttentionSettings(c llama.Config, a *architecture) {
 func (a *architecture) addEagerSetting() {
 	a.settings = append(a.settings, hf.Eager.Setting())
 	a.addRefusal("eager", "both eager attention and FlashAttention are chosen; give only one of --set eager=1 and "+
-		"--set flash=1", func(c models.Case) bool {
-		return hf.Eager.IsChosen(c) && hf.Flash.IsChosen(c)
-	})
+		"--set flash=1", func(c models.Case) bool { return hf.Eager.IsChosen(c) && hf.Flash.IsChosen(c) })
 }
 
 // addFlexSetting adds the setting for flex_attention, which does not support dropout.

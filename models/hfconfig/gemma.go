@@ -62,9 +62,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 		llamaType{}.addExpertSettings(llama.Config{}, &a)
 	}
 	if d.towers == nil {
-		a.task = func(k models.Case) train.Task {
-			return gemma.CausalLM(withAttention(c, k), hf.TextOf(k))
-		}
+		a.task = func(k models.Case) train.Task { return gemma.CausalLM(withAttention(c, k), hf.TextOf(k)) }
 		return a
 	}
 	c.Tied = r.boolean("tie_word_embeddings", true)

@@ -220,9 +220,7 @@ func (d *dimensions) sweepBatches() []int {
 // checkBatch returns an error if the batch size is outside the file's bounds. A lower bound of 2 is ignored, since
 // torch.export sets it because it treats size 1 as a constant.
 func (d *dimensions) checkBatch(file string, c models.Case) error {
-	wrong := func(format string, args ...any) error {
-		return c.FieldError("batch", format, args...)
-	}
+	wrong := func(format string, args ...any) error { return c.FieldError("batch", format, args...) }
 	switch low := d.bounds.Min; {
 	case !d.batchIsFree() && c.Batch != d.defaultBatch():
 		return wrong("%d: %s was exported with a batch of %d alone; export it with dynamic_shapes={...: {0: "+

@@ -54,9 +54,7 @@ type task struct {
 
 // newTrainer returns the trainer of a case. The error is a [*models.CaseError].
 func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) {
-	wrong := func(field string, err error) error {
-		return c.FieldError(field, "%v", err)
-	}
+	wrong := func(field string, err error) error { return c.FieldError(field, "%v", err) }
 	t := &task{moduleTree: newModules(g.Program), plain: g, sizes: d, c: c, half: halfTypes[c.Weights]}
 	var err error
 	if t.output, err = chooseOutput(g.Program, c.Output); err != nil {

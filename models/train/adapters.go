@@ -22,9 +22,7 @@ const noDoRAReason = "vprof records DoRA beside linear layers that are neither p
 // the model. With checkpointing, peft makes the input embeddings require gradients. Adapters are fp32 whatever the
 // weights' type is (autocast_adapter_dtype).
 func addCaseAdapters(task Task, c models.Case) ([]nn.Adapter, error) {
-	wrong := func(reason string) ([]nn.Adapter, error) {
-		return nil, c.FieldError("lora", "%s", reason)
-	}
+	wrong := func(reason string) ([]nn.Adapter, error) { return nil, c.FieldError("lora", "%s", reason) }
 	a, ok := task.(Adaptable)
 	switch {
 	case !ok:

@@ -134,9 +134,7 @@ func (s *Session) InBackward(c models.Case, own optim.Config, params []*trace.Te
 }
 
 // Forward runs f, the forward pass, under autocast, and offloads saved tensors if the case sets it.
-func (s *Session) Forward(c models.Case, f func()) {
-	s.Autocast(func() { s.WithOffload(c, f) })
-}
+func (s *Session) Forward(c models.Case, f func()) { s.Autocast(func() { s.WithOffload(c, f) }) }
 
 // WithOffload runs f. If the case offloads activations, autograd saves f's tensors in host memory.
 func (s *Session) WithOffload(c models.Case, f func()) {

@@ -59,8 +59,7 @@ func (l *addressLedger) find(addr uint64) (int, bool) {
 func (l *addressLedger) add(addr uint64, bytes int64, buffer uint32) error {
 	i, taken := l.find(addr)
 	switch end := addr + uint64(bytes); {
-	case taken, i > 0 && l.live[i-1].addr+uint64(l.live[i-1].bytes) > addr,
-		i < len(l.live) && l.live[i].addr < end:
+	case taken, i > 0 && l.live[i-1].addr+uint64(l.live[i-1].bytes) > addr, i < len(l.live) && l.live[i].addr < end:
 		return fmt.Errorf("%w: %d bytes at %#x", errOverlap, bytes, addr)
 	}
 	e := liveAllocation{addr, bytes, buffer, l.next}

@@ -54,9 +54,7 @@ func (x *Tensor) CloneContiguous() *Tensor {
 
 // CloneChannelsLast records x.clone(memory_format=torch.channels_last).
 func (x *Tensor) CloneChannelsLast() *Tensor {
-	return x.cloneInto(func(d DType) *Tensor {
-		return x.tape.newTensor(d, x.tape.channelsLast(x.shape))
-	})
+	return x.cloneInto(func(d DType) *Tensor { return x.tape.newTensor(d, x.tape.channelsLast(x.shape)) })
 }
 
 func (x *Tensor) cloneInto(alloc func(DType) *Tensor) *Tensor {

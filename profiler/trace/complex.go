@@ -18,9 +18,7 @@ func (x *Tensor) ViewAsComplex() *Tensor {
 		strides[d] /= 2
 	}
 	return x.viewAsType("view_as_complex", "ViewAsComplexBackward0", C64, x.shape[:last], strides, x.offset/2,
-		func(b *Gradients) {
-			b.Set(0, b.Grad.AsContiguous().ViewAsReal())
-		})
+		func(b *Gradients) { b.Set(0, b.Grad.AsContiguous().ViewAsReal()) })
 }
 
 // Real records torch.real(x), a view of a complex tensor.

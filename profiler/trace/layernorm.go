@@ -25,9 +25,7 @@ func (x *Tensor) nativeLayerNorm(op string, dims int, weight, bias *Tensor) []*T
 	mean, rstd := c.Bind(c.t.Alloc(acc, rows...)), c.Bind(c.t.Alloc(acc, rows...))
 	c.t.launchNormOf(y.byRow(mean.numel), y, normFLOPs, in, weight, bias)
 	y.SetGradFn("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias},
-		func(b *Gradients) {
-			b.SetAll(layerNormBackward(b, b.Saved(0), b.kept[1:3], b.kept[3:])...)
-		})
+		func(b *Gradients) { b.SetAll(layerNormBackward(b, b.Saved(0), b.kept[1:3], b.kept[3:])...) })
 	return c.EndAll(y, mean, rstd)
 }
 

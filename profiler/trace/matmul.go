@@ -85,9 +85,7 @@ func mmBackward(w *Gradients) {
 func (x *Tensor) prepareMatrix(l *layout) {
 	rows, cols := l.shape[0], l.shape[1]
 	switch {
-	case l.dense,
-		l.strides[0] == 1 && l.strides[1] >= max(1, rows),
-		l.strides[1] == 1 && l.strides[0] >= max(1, cols):
+	case l.dense, l.strides[0] == 1 && l.strides[1] >= max(1, rows), l.strides[1] == 1 && l.strides[0] >= max(1, cols):
 	case l != x.layout:
 		x.T().ContiguousUntracked()
 	default:
@@ -294,8 +292,7 @@ func (x *Tensor) prepareBatch(transposed bool, m, n int64) {
 	s := x.strides
 	switch {
 	case s[fast] == 1 && s[leading] >= max(1, m),
-		s[leading] == 1 && s[fast] >= max(1, n),
-		x.IsContiguous() && s[1] != 0 && s[2] != 0:
+		s[leading] == 1 && s[fast] >= max(1, n), x.IsContiguous() && s[1] != 0 && s[2] != 0:
 	default:
 		x.ContiguousUntracked()
 	}

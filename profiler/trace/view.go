@@ -256,9 +256,7 @@ func (x *Tensor) Squeeze(d int) *Tensor {
 		})
 	}
 	return x.viewOf("squeeze", "SqueezeBackward1", lists.RemoveAt(x.shape, d), lists.RemoveAt(x.strides, d), x.offset,
-		func(b *Gradients) {
-			b.Set(0, b.Grad.Unsqueeze(d))
-		})
+		func(b *Gradients) { b.Set(0, b.Grad.Unsqueeze(d)) })
 }
 
 // Expand records x.expand(shape); -1 keeps a size.

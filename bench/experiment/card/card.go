@@ -225,6 +225,11 @@ func (r *Variant) fillFromRun(o *script.Outcome, of *report.Report) {
 	}
 	run := of.Points[0].Run
 	r.Need = run.Device
+	trials := func(y report.Remedy) bool { return y.What == script.WithoutTrials }
+	if at := slices.IndexFunc(of.Script.Remedies, trials); at >= 0 {
+		r.Result += "; trials of cudnn.benchmark take up to " + bytesize.Format(r.Need) + " where there is room"
+		r.Need -= of.Script.Remedies[at].Saves
+	}
 	for _, p := range run.Phases {
 		to := cmp.Or(map[string]*int64{"evaluation": &r.Evaluation, "saving": &r.Saving}[p.Name], &r.Training)
 		*to = max(*to, p.PeakReserved)
@@ -233,7 +238,7 @@ func (r *Variant) fillFromRun(o *script.Outcome, of *report.Report) {
 	slices.SortStableFunc(gpus, func(a, b device.GPU) int { return int((a.Memory - b.Memory) >> 20) })
 	for _, g := range gpus {
 		budget := planner.Budget{Memory: g.Memory, Margin: planner.DefaultMargin}
-		if budget.Judge(run.Reserved+g.Context) == "" {
+		if budget.Judge(r.Need-run.Device+run.Reserved+g.Context) == "" {
 			r.GPUs = append(r.GPUs, g.Name)
 		}
 	}

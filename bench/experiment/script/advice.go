@@ -77,6 +77,10 @@ func (o *Outcome) mayKeepUnusedGraphs() bool {
 	return !turnsAutogradOff().MatchString(file)
 }
 
+// WithoutTrials is the remedy for a peak of PyTorch's trials of convolution algorithms. On a GPU without room for a
+// trial's workspace PyTorch leaves the trial out.
+const WithoutTrials = "torch.backends.cudnn.benchmark = False, whose trials of algorithms have the peak"
+
 // minSavingShare is the share of the peak below which a saving is not reported.
 const minSavingShare = 0.01
 
@@ -94,8 +98,7 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.LiveB
 		if e.Text != "" {
 			add(e.Text, triedSource, min(e.Allocated-e.PeakAllocated, run.Allocated-other))
 		} else if o.EndEvent().Benchmark {
-			add("torch.backends.cudnn.benchmark = False, whose trials of algorithms have the peak", triedSource,
-				min(run.Allocated-e.Allocated, run.Allocated-other))
+			add(WithoutTrials, triedSource, min(run.Allocated-e.Allocated, run.Allocated-other))
 		}
 	}
 	for _, e := range o.eventsOfRank("estimate") {

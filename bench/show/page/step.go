@@ -215,9 +215,7 @@ func countEvents(list []program.Instruction) int {
 
 // phases returns the phases within a range of instructions, which count events.
 func phases(p *profile.Profile, from, to int) []phaseData {
-	event := func(instruction int) int {
-		return countEvents(p.Program.Instructions[from:instruction])
-	}
+	event := func(instruction int) int { return countEvents(p.Program.Instructions[from:instruction]) }
 	var out []phaseData
 	for _, s := range p.Spans() {
 		if s.From >= from && s.To <= to {

@@ -12,9 +12,7 @@ func (d *decoder) readSignature() {
 		case "input_specs":
 			d.array(func() { d.object(d.inputSpec) })
 		case "output_specs":
-			d.array(func() {
-				d.object(func(kind string) { d.outputs = append(d.outputs, kind) })
-			})
+			d.array(func() { d.object(func(kind string) { d.outputs = append(d.outputs, kind) }) })
 		}
 	})
 }
