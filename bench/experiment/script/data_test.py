@@ -189,6 +189,10 @@ class DataTest(unittest.TestCase):
             folders.installable.cache_clear()
             self.addCleanup(folders.installable.cache_clear)
             self.assertEqual(folders.Finder().find_spec("library").origin, os.path.join(self.folder, "repository/library/__init__.py"))
+            asked = []
+            with unittest.mock.patch.object(os.path, "isdir", lambda path: asked.append(folders.image_folder(path))), unittest.mock.patch.object(folders, "lists_samples", lambda: True):
+                self.assertIsNone(folders.Finder().find_spec("other"))
+            self.assertEqual(set(asked), {False}, "no samples are made where a package is looked for")
 
     def test_images_have_the_size_that_their_path_names(self):
         for path, size in (("/data/cifar10-32x48", (32, 48)), ("/data/imagenet_64/train", (64, 64)), ("/data/run-12345x6", None), ("/data/photos", None)):

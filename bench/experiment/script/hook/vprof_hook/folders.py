@@ -183,7 +183,14 @@ class Finder:
     """
 
     def find_spec(self, name, path=None, target=None):
-        for folder in installable() if path is None else ():
+        asks, own.asks = getattr(own, "asks", False), True
+        try:
+            return self.found(name) if path is None else None
+        finally:
+            own.asks = asks
+
+    def found(self, name):
+        for folder in installable():
             inner = os.path.join(folder, name)
             if os.path.exists(os.path.join(inner, "__init__.py")) or os.path.basename(folder) == "src" and os.path.isdir(inner):
                 placeholders.replaced("package", name, "the folder %s of the repository, which is not installed" % os.path.relpath(folder, files.OWN))
