@@ -107,12 +107,7 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.LiveB
 	evaluates := func(p *program.Phase) bool { return p.Name == "evaluation" }
 	conf, saved := o.allocator(), step.CheckpointCopies(o.Program)
 	kept, line := step.LiveAtPeakOf(o.Program, evaluates).RepeatedLine(3, o.EndEvent().Graded != "")
-	what := "outputs of the evaluation brought to the host batch by batch (" + line +
-		"; eval_accumulation_steps of a Trainer)"
-	if graded := o.EndEvent().Graded; graded != "" {
-		what = "torch.no_grad() for the evaluation, whose batches keep graphs (" + graded + ")"
-	}
-	without := map[string]step.LiveBuffers{what: kept}
+	without := map[string]step.LiveBuffers{evaluationRemedy(o.EndEvent().Graded, line): kept}
 	for _, change := range codeRemedies {
 		if bytes, line := bytesOfLines(held, change.line(), change.near()); bytes > 0 {
 			add(change.what+" ("+line+")", estimateSource, min(bytes, run.Allocated-other))
@@ -148,6 +143,16 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.LiveB
 		all[i].Unsafe = report.Reason(budget.Judge(deviceNeed(budget, run.Context, then-run.Context)))
 	}
 	return all, nil
+}
+
+// evaluationRemedy names the change that frees what evaluations keep: graphs made on the source line graded, or if that
+// is empty, outputs allocated on a line.
+func evaluationRemedy(graded, line string) string {
+	if graded != "" {
+		return "torch.no_grad() for the evaluation, whose batches keep graphs (" + graded + ")"
+	}
+	return "outputs of the evaluation brought to the host batch by batch (" + line +
+		"; eval_accumulation_steps of a Trainer)"
 }
 
 // peakBesideTraining returns the peak of phases outside of training steps. Work after an evaluation in the same step
