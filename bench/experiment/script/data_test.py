@@ -355,6 +355,7 @@ class DataTest(unittest.TestCase):
             (FileNotFoundError(2, "No such file", "x.h5"), "x.h5, which is absent"),
             (FileNotFoundError("Caught FileNotFoundError in DataLoader worker process 0.\n  trace\nother.h5"), "x.h5, which is absent"),  # reported in the worker
             (OSError("CUDA_HOME environment variable is not set. Please set it"), "a CUDA toolkit, to compile kernels of its own"),
+            (type("ConfigAttributeError", (AttributeError,), {"__module__": "omegaconf.errors"})("Key '_target_' is not in struct"), "another configuration (Key '_target_' is not in struct)"),
             (EOFError("EOF when reading a line"), "an answer from the keyboard (EOF when reading a line)"),
         ):
             failures.explain(error, None)

@@ -121,6 +121,8 @@ def explain(error, trace, otherwise=None):
         wanted("the package %s, which is not installed" % of.vprof_path.split(".")[0], "install it", where)  # a base class
     elif isinstance(error, ImportError) and "cannot import name" in text:
         wanted("another release of %s (%s)" % ((error.name or "a package").split(".")[0], text.partition(" (")[0]), "install the one that the repository requires", where)
+    elif type(error).__module__.split(".")[0] == "omegaconf":
+        wanted("another configuration (%s)" % text, "name the one to train with in the command, as by --config-name", where)
     elif any(f.filename.endswith("hf_argparser.py") for f in traceback.extract_tb(trace)):
         wanted("another release of transformers (%s)" % text, "install the one that the repository requires", where)
     elif library:
