@@ -35,16 +35,20 @@ type cardOptions struct {
 func newCardCmd(a *app) *cobra.Command {
 	o := &cardOptions{app: a}
 	cmd := &cobra.Command{
-		Use:   "card DIR | -- COMMAND ARGS...",
+		Use:   "card [DIR] [-- COMMAND ARGS...]",
 		Short: "Report what GPU memory a repository's training needs, without its weights, data and GPUs",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("name a folder, or the command after --, for example: vprof card -- python train.py")
+		Args: func(cmd *cobra.Command, args []string) error {
+			if at := cmd.ArgsLenAtDash(); len(args) == 0 || at > 1 || at < 0 && len(args) > 1 {
+				return usagef("name one folder, or the command after --, for example: vprof card -- python train.py")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runCard(cmd.Context(), o, args, cmd.ArgsLenAtDash() == 0)
+			folder, command := ".", args
+			if cmd.ArgsLenAtDash() != 0 {
+				folder, command = args[0], args[1:]
+			}
+			return runCard(cmd.Context(), o, folder, command)
 		},
 	}
 	f := cmd.Flags()
@@ -59,7 +63,8 @@ func newCardCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func runCard(ctx context.Context, o *cardOptions, args []string, given bool) error {
+// runCard makes the card of a command in a folder; without one, of the first that the folder documents.
+func runCard(ctx context.Context, o *cardOptions, folder string, command []string) error {
 	gpu, err := device.Lookup(o.gpu)
 	if err != nil {
 		return err
@@ -71,9 +76,13 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 	if o.folder, err = filepath.Abs(o.folder); err != nil {
 		return err
 	}
-	found, root := []card.Command{{Args: args}}, "."
-	if !given {
-		if found, err = card.Find(args[0]); err != nil {
+	root, err := filepath.Abs(folder)
+	if err != nil {
+		return err
+	}
+	found := []card.Command{{Args: command}}
+	if len(command) == 0 {
+		if found, err = card.Find(folder); err != nil {
 			return err
 		}
 		for _, f := range found {
@@ -82,9 +91,6 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 		if !o.yes {
 			fmt.Fprintln(o.app.stdout, "run the first that gives a card with --yes, or name another after --")
 			return nil
-		}
-		if root, err = filepath.Abs(args[0]); err != nil {
-			return err
 		}
 	}
 	if of.Stubs, err = unpackStubLibraries(); err != nil {
