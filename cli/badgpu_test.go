@@ -137,9 +137,9 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 			"fallen off the bus", one(func(s *fakecuda.Setup) {
 				s.Fail = []string{fakecuda.FailCall("cuMemAlloc", 4, 999)}
 			}), "", exitFailure,
-			"batch 8: replay: instruction 0: malloc of 16777216 bytes: get a segment of 16777216 bytes: cuMemAlloc " +
-				"of 16.00 MiB: unknown error (CUDA_ERROR_UNKNOWN); the kernel log has the cause as an Xid (dmesg | " +
-				"grep -i xid)",
+			"batch 8: replay of the step stopped at instruction 0: malloc of 16777216 bytes: get a segment of " +
+				"16777216 bytes: cuMemAlloc of 16.00 MiB: unknown error (CUDA_ERROR_UNKNOWN); the kernel log has the " +
+				"cause as an Xid (dmesg | grep -i xid)",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

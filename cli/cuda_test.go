@@ -430,7 +430,7 @@ func TestADriverWithoutKernelsAndASickGPUAreNamed(t *testing.T) {
 		"simulated Tesla T4")
 	got := command(t, "sweep", "--model", "toy", "--batch", "8", "--device", "cuda:0", "--verify")
 	require.Equal(t, exitFailure, got.code)
-	require.Contains(t, got.stderr, "cuda:0: the driver cannot run kernels, so memory cannot be verified")
+	require.Contains(t, got.stderr, "cuda:0: the driver cannot run kernels, so memory contents cannot be verified")
 	require.Contains(t, command(t, "doctor").stdout,
 		"cuda:0 is simulated: its driver runs no kernels")
 	require.Contains(t, command(t, "doctor", "--format", "json").stdout, `"simulated": true`)

@@ -129,8 +129,8 @@ func TestWhatNVMLCannotMeanIsNotBelieved(t *testing.T) {
 	require.Contains(t, stderr, ", which no GPU has; such values are left out\n")
 
 	for lie, says := range map[string]string{
-		"total": "nvmlDeviceGetMemoryInfo_v2 reports impossible numbers: 0 bytes in use and 0 reserved of 0",
-		"count": "nvmlDeviceGetCount reports 4000000000 GPUs, an impossible number",
+		"total": "nvmlDeviceGetMemoryInfo_v2 reports impossible memory: 0 bytes in use and 0 reserved of 0",
+		"count": "NVML (nvmlDeviceGetCount) reports the impossible number of 4000000000 GPUs",
 	} {
 		setup.Lies = lie
 		setup.Restart(t)
